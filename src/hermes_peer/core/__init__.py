@@ -1,0 +1,1 @@
+"""Pure machines: link, session, stream, credit. No await, clock, dice, disk or log."""

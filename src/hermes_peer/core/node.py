@@ -1,0 +1,402 @@
+"""The node: who we are, whom we know, and which link carries which session.
+
+Knows: meeting, resuming, takeover, simultaneous dials, duplicate identities (spec: handshake 6, session 4).
+Refuses to know: sockets, files, the trust list (a `Judge` decides). Called by: endpoint, simulator; links ask it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import msgspec
+
+from hermes_peer.core.config import Caps, Config, Settings
+from hermes_peer.core.heartbeat import Load
+from hermes_peer.core.link import Link
+from hermes_peer.core.peer import GENERATIONS, Peer
+from hermes_peer.core.session import Session
+from hermes_peer.core.states import LinkState, Reason, SessionState
+from hermes_peer.crypto.handshake import ZERO, Acceptor, Dialler, Entropy, Offer, Outcome, host_tag
+from hermes_peer.crypto.kem import Kem
+from hermes_peer.crypto.keys import Identity
+from hermes_peer.errors import ProtocolError, UsageError
+from hermes_peer.wire import frames
+from hermes_peer.wire.frames import UNKNOWN_MARK, CloseMode
+
+TOMBSTONES = 4096
+
+
+class Verdict(NamedTuple):
+    """What the trust list says of a proven key: its granted names, or why not."""
+
+    names: frozenset[str]
+    reason: Reason = Reason.NONE
+    text: str = ""
+
+
+Judge = Callable[[bytes, Caps], Verdict]
+
+
+class NodeEvent(IntEnum):
+    """First member of `(NodeEvent, peer or None, link, reason, text)`."""
+
+    UP = 0  # a link carries the peer's session
+    DOWN = 1
+    DIAL_FAILED = 2
+    REFUSED = 3  # an inbound link was not wanted, or did not prove itself
+    SESSION = 4  # a new session begins
+    FENCED = 5  # a newer link took the session over: this one has a last word to write
+
+
+class Node:
+    """Links are made by `dial` and `accept`; `events` tells the runtime what came of them."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        caps: Caps,
+        config: Config,
+        judge: Judge,
+        *,
+        entropy: Entropy,
+        kem: Kem,
+        offer: Offer | None = None,
+        realm: bytes = ZERO,
+        boot_id: bytes = b"",
+        wall_ms: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self.identity = identity
+        self.caps = caps
+        self.config = config
+        self.judge = judge
+        self.offer = offer or Offer()
+        self.realm = realm
+        self.peers: dict[bytes, Peer] = {}
+        self.events: list[tuple[Any, ...]] = []
+        self.half_open: dict[Link, str] = {}  # inbound, unproven; oldest first; the address it came from
+        self.queue_ms = 0
+        self.accepting = True
+        self._entropy = entropy
+        self._kem = kem
+        self._boot_id = boot_id
+        self._wall_ms = wall_ms
+        self._index: dict[bytes, tuple[Peer, bytes]] = {}  # resume id -> whose, psk
+        self._tombs: OrderedDict[bytes, int] = OrderedDict()  # resume id of an ended session -> its recv_next
+        self._tomb_of: dict[Link, int] = {}
+        self._local: set[Link] = set()
+
+    # ------------------------------------------------------------------ links
+    def dial(self, fingerprint: bytes, now: float, *, local: bool = False) -> Link:
+        """A link to whoever holds `fingerprint`. `local`: over a Unix socket. Raises UsageError for our own key."""
+        if fingerprint == self.identity.fingerprint:
+            raise UsageError("this address belongs to this agent's own key: an agent does not dial itself")
+        peer = self.peer(fingerprint)
+        psk, id = peer.offer() or (None, b"")
+        handshake = Dialler(
+            self.identity,
+            fingerprint,
+            self.offer,
+            lambda session: self._blinded(session, 1).encode(),
+            entropy=self._entropy,
+            kem=self._kem,
+            realm=self.realm,
+            psk=psk,
+            resume_id=id,
+            now_ms=self._wall_ms(),
+        )
+        link = Link(self, handshake, now, self.config.handshake_s)
+        if local:
+            self._local.add(link)
+        peer.dialling = link
+        return link
+
+    def accept(self, now: float, *, address: str = "", local: bool = False) -> Link:
+        """A link for an inbound connection. Too many unproven ones: the oldest goes (attack 15)."""
+        same = [link for link, where in self.half_open.items() if where == address]
+        if len(same) >= self.config.half_open_address:
+            same[0].close(Reason.BUSY, "too many connections of this address have not proved themselves")
+        elif len(self.half_open) >= self.config.half_open:
+            next(iter(self.half_open)).close(Reason.BUSY, "too many connections have not proved themselves")
+        handshake = Acceptor(
+            self.identity,
+            self.offer,
+            entropy=self._entropy,
+            kem=self._kem,
+            session=self._entropy(16),
+            realm=self.realm,
+            now_ms=self._wall_ms(),
+        )
+        link = Link(self, handshake, now, self.config.handshake_s)
+        if local:
+            self._local.add(link)
+        self.half_open[link] = address
+        return link
+
+    def peer(self, fingerprint: bytes) -> Peer:
+        """The one Peer for a fingerprint, made at first sight of it by us (dial) or by proof (accept)."""
+        found = self.peers.get(fingerprint)
+        if found is None:
+            found = self.peers[fingerprint] = Peer(fingerprint)
+        return found
+
+    # ------------------------------------------------------------------ what links ask
+    def find_psk(self, link: Link, resume_id: bytes) -> tuple[bytes, bytes, bytes] | None:
+        found = self._index.get(resume_id)
+        if found is None:
+            if resume_id in self._tombs:
+                self._tomb_of[link] = self._tombs[resume_id]
+            return None
+        peer, psk = found
+        assert peer.session is not None
+        return psk, peer.session.id, peer.fingerprint
+
+    def greeted(self, link: Link, outcome: Outcome) -> frames.Link:
+        """We dialled, WELCOME holds: the LINK that goes right behind READY."""
+        peer = self.peers[outcome.peer_fingerprint]
+        if not outcome.resumed:
+            first = self.config.first_sequence
+            return frames.Link(outcome.session, False, first, first)
+        session = peer.session
+        assert session is not None
+        link.session = session
+        marks = session.attach()
+        self._learn(peer, outcome.psk)
+        return frames.Link(session.id, True, *marks)
+
+    def accepted(self, link: Link, outcome: Outcome) -> frames.Link | tuple[Reason, str]:
+        """We were dialled, READY holds: our LINK, or why not. Nothing of ours has changed before this."""
+        now = link._now
+        self.half_open.pop(link, None)
+        caps = link.caps
+        assert caps is not None
+        refusal = self._unwanted(outcome, caps)
+        if refusal is not None:
+            return refusal
+        peer = self.peer(outcome.peer_fingerprint)
+        refusal = self._contended(peer, link, caps, now)
+        if refusal is not None:
+            return refusal
+        try:
+            settings = Settings.agree(self.caps, caps)
+        except ProtocolError as error:
+            return Reason.UNACCEPTABLE, str(error)
+        self._fence(peer)
+        mark = self.config.first_sequence
+        if outcome.resumed:
+            session = peer.session
+            assert session is not None
+            marks = session.attach()
+        else:
+            self._replace(peer, Reason.REPLACED, "the peer came back without its session")
+            session = self._begin(peer, outcome.session, False, settings)
+            mark = self._tomb_of.pop(link, UNKNOWN_MARK)
+            marks = mark, session.attach()[1]
+        self._note(peer, caps)
+        link.session = session
+        peer.link = link
+        self._learn(peer, outcome.psk)
+        mine = self._blinded(session.id, 2).encode()
+        return frames.Link(session.id, outcome.resumed, *marks, mine)
+
+    def linked(self, link: Link, theirs: frames.Link, now: float) -> tuple[Reason, str] | None:
+        """The peer's LINK has opened: the link is up, and its secret is the one to resume with."""
+        outcome, caps = link.outcome, link.caps
+        assert outcome is not None and caps is not None
+        peer = self.peers[outcome.peer_fingerprint]
+        if theirs.session != outcome.session or theirs.resumed != outcome.resumed:
+            raise ProtocolError("LINK names another session than the handshake")
+        if link.dialled:
+            refusal = self._unwanted(outcome, caps)
+            if refusal is not None:
+                return refusal
+            try:
+                settings = Settings.agree(self.caps, caps)
+            except ProtocolError as error:
+                return Reason.UNACCEPTABLE, str(error)
+            peer.dialling = None
+            peer.dialled_up_at = now
+            if not outcome.resumed:
+                self._fence(peer)
+                mark = theirs.recv_next if theirs.recv_next != UNKNOWN_MARK else None
+                self._replace(peer, Reason.REPLACED, "the peer no longer has the session", mark)
+                link.session = self._begin(peer, outcome.session, True, settings)
+                link.session.attach()
+                self._learn(peer, outcome.psk)
+            self._note(peer, caps)
+            peer.link = link
+        session = link.session
+        assert session is not None
+        first = self.config.first_sequence
+        session.peer_link(theirs.recv_next if outcome.resumed else first, theirs.send_next)
+        peer.dial_psk = outcome.psk
+        link.agreed(session.settings, self._sealed(link, caps, session.id), now)
+        self._local.discard(link)
+        self.events.append((NodeEvent.UP, peer, link, Reason.NONE, ""))
+        return None
+
+    def closed(self, link: Link, reason: Reason, text: str, by_peer: bool, now: float) -> None:
+        """The link is over; its session waits for another."""
+        unproven = self.half_open.pop(link, None) is not None
+        self._tomb_of.pop(link, None)
+        self._local.discard(link)
+        session, link.session = link.session, None
+        if unproven or link.outcome is None and not link.dialled:
+            self.events.append((NodeEvent.REFUSED, None, link, reason, text))
+            return
+        peer = next((p for p in self.peers.values() if p.dialling is link or p.link is link), None)
+        if peer is None:
+            kind = NodeEvent.FENCED if reason is Reason.REPLACED else NodeEvent.REFUSED
+            known = self.peers.get(link.outcome.peer_fingerprint) if link.outcome else None
+            self.events.append((kind, known, link, reason, text))
+            return
+        was_up = peer.link is link
+        if was_up:
+            peer.link = None
+        if session is not None and session is peer.session:
+            session.detach()
+            peer.detached_at = now
+            if session.state is SessionState.ENDED:
+                self._forget(peer)
+        if peer.dialling is link:
+            peer.dialling = None
+            self.events.append((NodeEvent.DIAL_FAILED, peer, link, reason, text))
+        elif was_up:
+            self.events.append((NodeEvent.DOWN, peer, link, reason, text))
+
+    def load(self) -> Load:
+        """What we tell of ourselves in every PING and PONG (mission L7)."""
+        running = sum(p.session.places.handlers for p in self.peers.values() if p.session is not None)
+        return Load(running, self.queue_ms, self.accepting)
+
+    def dice(self) -> float:
+        return int.from_bytes(self._entropy(2), "big") / 65536
+
+    # ------------------------------------------------------------------ time
+    def tick(self, now: float) -> None:
+        """Sessions that nobody came back to end; memory is given or taken. Call about once a second."""
+        total = 0
+        detached = []
+        for peer in self.peers.values():
+            session = peer.session
+            if session is None:
+                continue
+            total += session.buffered
+            if session.state is SessionState.DETACHED:
+                if now - peer.detached_at > session.settings.resume_s:
+                    self.end_session(peer, Reason.EXPIRED, "nobody came back within the resume window")
+                else:
+                    detached.append((peer.detached_at, peer))
+        pressed = total > self.config.budget
+        for _, peer in sorted(detached, key=lambda pair: pair[0]):
+            if total <= self.config.budget:
+                break
+            assert peer.session is not None
+            total -= peer.session.buffered
+            self.end_session(peer, Reason.BUSY, "this agent is short of memory")
+        for peer in self.peers.values():
+            if peer.session is not None:
+                receiver = peer.session.receiver
+                if receiver.pressed and not pressed:
+                    receiver.relieve()
+                receiver.pressed = pressed
+
+    def end_session(self, peer: Peer, reason: Reason, text: str) -> None:
+        """End a peer's session from our side; its link, if any, says so."""
+        if peer.link is not None:
+            peer.link.close(reason, text)
+        elif peer.session is not None:
+            peer.session.end(reason, text)
+            self._forget(peer)
+
+    def revoke(self, peer: Peer, text: str) -> None:
+        """The trust list no longer wants this peer: link and session end now (attack 12)."""
+        self.end_session(peer, Reason.UNTRUSTED, text)
+
+    # ------------------------------------------------------------------ inside
+    def _unwanted(self, outcome: Outcome, caps: Caps) -> tuple[Reason, str] | None:
+        names, reason, text = self.judge(outcome.peer_fingerprint, caps)
+        if reason is not Reason.NONE:
+            return reason, text
+        self.peer(outcome.peer_fingerprint).names = names
+        return None
+
+    def _contended(self, peer: Peer, link: Link, caps: Caps, now: float) -> tuple[Reason, str] | None:
+        """Two dials at once: while our own is open, the link dialled by the lower fingerprint stays."""
+        own = peer.dialling
+        crossing = own is not None or (peer.link is not None and link.born <= peer.dialled_up_at)
+        if crossing and self.identity.fingerprint < peer.fingerprint:
+            return Reason.DUPLICATE, "both sides dialled; the other link stays"
+        if peer.instance and caps.instance != peer.instance and peer.link is not None and peer.swapped(now):
+            return Reason.CLONED, (
+                "this identity is in use by another running instance: "
+                "make a new key for one of them (delete its agents/NAME/N folder)"
+            )
+        if own is not None:
+            peer.dialling = None
+            own.close(Reason.DUPLICATE, "both sides dialled; the other link stays")
+            self.events.append((NodeEvent.DIAL_FAILED, peer, own, Reason.DUPLICATE, "the peer's own dial stays"))
+        return None
+
+    def _fence(self, peer: Peer) -> None:
+        """The newer link wins: stop reading the old one before any mark is computed."""
+        old, peer.link = peer.link, None
+        if old is not None and old.state is not LinkState.CLOSED:
+            old.fence()
+
+    def _begin(self, peer: Peer, id: bytes, originator: bool, settings: Settings) -> Session:
+        session = Session(id, originator, self.config, settings)
+        peer.session = session
+        self.events.append((NodeEvent.SESSION, peer, None, Reason.NONE, ""))
+        return session
+
+    def _replace(self, peer: Peer, reason: Reason, text: str, mark: int | None = None) -> None:
+        if peer.session is not None:
+            peer.session.end(reason, text, peer_mark=mark)
+            self._forget(peer)
+
+    def _forget(self, peer: Peer) -> None:
+        session = peer.session
+        for id in peer.ids:
+            self._index.pop(id, None)
+            if session is not None:
+                self._tombs[id] = session.receiver.next
+        while len(self._tombs) > TOMBSTONES:
+            self._tombs.popitem(last=False)
+        peer.session = None
+        peer.dial_psk = None
+        peer.psks = []
+        peer.ids = []
+
+    def _learn(self, peer: Peer, psk: bytes) -> None:
+        """A new link's secret: from now on the peer may offer it, and a few older ones for links that died early."""
+        peer.psks.insert(0, psk)
+        peer.ids[:0] = peer.theirs(psk)
+        for id in peer.ids[:8]:
+            self._index[id] = (peer, psk)
+        while len(peer.psks) > GENERATIONS:
+            peer.psks.pop()
+            for id in peer.ids[-8:]:
+                self._index.pop(id, None)
+            del peer.ids[-8:]
+
+    def _note(self, peer: Peer, caps: Caps) -> None:
+        peer.instance = caps.instance
+        peer.caps = caps
+
+    def _blinded(self, session: bytes, role: int) -> Caps:
+        """Our caps for one link. `host` lets both ends prove one machine without naming it."""
+        if not self._boot_id or self.caps.seal != "none":
+            return self.caps
+        tag = host_tag(self._boot_id, self.realm, session, role)
+        return msgspec.structs.replace(self.caps, host=tag.hex())
+
+    def _sealed(self, link: Link, caps: Caps, session: bytes) -> bool:
+        if self.caps.seal != "none" or caps.seal != "none":
+            return True
+        if link in self._local:
+            return False
+        role = 2 if link.dialled else 1
+        return not self._boot_id or caps.host != host_tag(self._boot_id, self.realm, session, role).hex()

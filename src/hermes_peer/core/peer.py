@@ -1,0 +1,85 @@
+"""What we know of one other side: its key, names, instance, session, link, and the secrets that resume it.
+
+Knows: one fingerprint's affairs. Refuses to know: sockets, other peers. Called by: node, which alone moves it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from hermes_peer.core.config import Caps
+from hermes_peer.core.link import Link
+from hermes_peer.core.session import Session
+from hermes_peer.crypto.handshake import resume_id
+
+ATTEMPTS = 8
+GENERATIONS = 4  # links of one session whose secret may still be offered: a lost READY or LINK loses nothing
+SWAPS, SWAPS_S = 3, 60.0
+
+
+class Peer:
+    """`session` outlives `link`; `dialling` is our own attempt that is not up yet."""
+
+    __slots__ = (
+        "attempt",
+        "caps",
+        "detached_at",
+        "dial_psk",
+        "dialled_up_at",
+        "dialling",
+        "fingerprint",
+        "ids",
+        "instance",
+        "link",
+        "names",
+        "psks",
+        "session",
+        "swaps",
+    )
+
+    def __init__(self, fingerprint: bytes) -> None:
+        self.fingerprint = fingerprint
+        self.names: frozenset[str] = frozenset()
+        self.instance = ""
+        self.caps: Caps | None = None
+        self.session: Session | None = None
+        self.link: Link | None = None
+        self.dialling: Link | None = None
+        self.dialled_up_at = -1.0
+        self.detached_at = 0.0
+        self.dial_psk: bytes | None = None  # of the newest link on which LINK came both ways
+        self.attempt = 0
+        self.psks: list[bytes] = []  # newest first; all that the peer may still offer
+        self.ids: list[bytes] = []  # resume ids that stand for them in the node's index
+        self.swaps: list[float] = []
+
+    def offer(self) -> tuple[bytes, bytes] | None:
+        """(psk, resume id) for our next dial; no two dials show the same id."""
+        session = self.session
+        if session is None or self.dial_psk is None:
+            return None
+        self.attempt += 1
+        return self.dial_psk, resume_id(self.dial_psk, session.originator, self.attempt)
+
+    def theirs(self, psk: bytes) -> list[bytes]:
+        """The ids under which the peer may ask to resume with `psk`."""
+        assert self.session is not None
+        return [resume_id(psk, not self.session.originator, n) for n in range(ATTEMPTS)]
+
+    @property
+    def live(self) -> bool:
+        return self.link is not None
+
+    @property
+    def state(self) -> Literal["connected", "reconnecting", "dialling", "away"]:
+        """What a user is told of the line to this peer; never "connected" while it is not."""
+        if self.link is not None:
+            return "connected"
+        if self.session is not None:
+            return "reconnecting" if not self.session.idle else "away"
+        return "dialling" if self.dialling is not None else "away"
+
+    def swapped(self, now: float) -> bool:
+        """Another instance took the place; true if they take it from each other: a cloned key (HPC-045)."""
+        self.swaps = [at for at in self.swaps if now - at < SWAPS_S] + [now]
+        return len(self.swaps) >= SWAPS

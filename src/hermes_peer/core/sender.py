@@ -1,0 +1,182 @@
+"""The sending side of a session: queues, fragments, turns, numbers, what is kept for replay.
+
+Knows: streams that want to send and what the peer allows. Refuses to know: what arrives, links, clocks.
+Called by: session, receiver. A frame gets stream id and number when it enters the batch, not before: a stream
+that is reset in the queue leaves no hole.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from hermes_peer.core.config import Config, Settings
+from hermes_peer.core.events import Event
+from hermes_peer.core.flow import SendWindow
+from hermes_peer.core.places import Places
+from hermes_peer.core.replay import Replay
+from hermes_peer.core.states import Half, HalfInput
+from hermes_peer.core.stream import Stream
+from hermes_peer.errors import UsageError
+from hermes_peer.wire.frames import COST_MIN, HEADER, HEADER_SIZE, MAGIC, MASK32, VERSION, Flag, Type
+
+DATA = int(Type.DATA)
+SYN, FIN, RST, MORE = int(Flag.SYN), int(Flag.FIN), int(Flag.RST), int(Flag.MORE)
+
+
+class Sender:
+    """`room` is the size of a batch while data may flow, else 0, which also shuts the fast path of `send`."""
+
+    def __init__(
+        self, config: Config, settings: Settings, places: Places, events: list[tuple[Any, ...]]
+    ) -> None:
+        self.window = SendWindow(settings.send_session_window)
+        self.replay = Replay(config.first_sequence)
+        self.room = 0
+        self.batched = 0
+        self.resets: deque[tuple[Stream, bytes]] = deque()
+        self.again: deque[bytes] = deque()
+        self._message_max = settings.message
+        self._frame_max = settings.frame
+        self._places = places
+        self._events = events
+        self._batch: list[bytes] = []
+        self._ready: deque[Stream] = deque()
+        self._unopened: deque[Stream] = deque()
+
+    def send(self, stream: Stream, message: bytes, fin: bool = False) -> None:
+        """Send one message (at least a byte). With `fin` it is this side's last. Raises UsageError."""
+        size = len(message)
+        if size > self._message_max:
+            raise UsageError(
+                f"a message of {size} bytes is over the limit of {self._message_max}: "
+                "send larger data as a stream of parts, or send a reference to it"
+            )
+        if stream.sending is not Half.OPEN:
+            if stream.sending is Half.ABORTED:
+                return  # the peer gave it up; the owner has the event
+            stream.command(HalfInput.DATA)
+        if fin:
+            stream.sending = Half.ENDED
+        window = stream.outbound
+        cost = size if size > COST_MIN else COST_MIN
+        if (
+            self.batched < self.room
+            and stream.id
+            and not self._ready
+            and not stream.queue
+            and size <= self._frame_max
+            and window.sent + cost <= window.limit
+            and self.window.sent + cost <= self.window.limit
+        ):
+            window.sent += cost
+            self.window.sent += cost
+            replay = self.replay
+            sequence = replay.next
+            replay.next = sequence + 1
+            self._batch.append(
+                HEADER.pack(MAGIC, VERSION, DATA, FIN if fin else 0, stream.id, sequence & MASK32, size) + message
+            )
+            self.batched += size + HEADER_SIZE
+            if fin and stream.receiving is not Half.OPEN:
+                self._places.forget_if_done(stream)
+            return
+        stream.queue.append((message, fin))
+        stream.queued += size
+        self.schedule(stream)
+        if self.batched < self.room:
+            self.fill()
+
+    def schedule(self, stream: Stream) -> None:
+        """The stream may have something to send."""
+        if not stream.scheduled and stream.queue:
+            stream.scheduled = True
+            self._ready.append(stream)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether fill() would find something."""
+        return bool(self._ready or self.resets or (self._unopened and self._places.freed))
+
+    def fill(self) -> None:
+        """Move queued messages into the batch: resets first, then one frame per stream in turn."""
+        while self.resets:
+            # A reset costs no credit: it must pass when the window is shut. There is one per stream.
+            stream, body = self.resets.popleft()
+            self._number(stream, RST, body)
+        if self._places.freed:
+            self._places.freed = False
+            self._ready.extend(self._unopened)
+            self._unopened.clear()
+        ready = self._ready
+        while ready and self.batched < self.room:
+            stream = ready.popleft()
+            if not stream.queue:
+                stream.scheduled = False
+            elif not stream.id and not self._places.enter(stream):
+                self._unopened.append(stream)
+            elif self.window.room < COST_MIN:
+                ready.appendleft(stream)
+                return
+            elif not self._one_frame(stream):
+                stream.scheduled = False  # its own window is shut; CREDIT schedules it again
+            elif stream.queue:
+                ready.append(stream)
+            else:
+                stream.scheduled = False
+
+    def _one_frame(self, stream: Stream) -> bool:
+        message, fin = stream.queue[0]
+        room = min(self._frame_max, stream.outbound.room, self.window.room)
+        if room < COST_MIN:
+            return False
+        flags = SYN if stream.mine and stream.first < 0 else 0
+        if len(message) <= room:
+            part = message
+            stream.queue.popleft()
+            flags |= FIN if fin else 0
+        else:
+            part = message[:room]
+            stream.queue[0] = (message[room:], fin)
+            flags |= MORE
+        stream.queued -= len(part)
+        cost = max(len(part), COST_MIN)
+        stream.outbound.sent += cost
+        self.window.sent += cost
+        if flags & SYN:
+            stream.first = self.replay.next
+        self._number(stream, flags, part)
+        if not stream.queue:
+            if stream.notify:
+                stream.notify = False
+                self._events.append((Event.WRITABLE, stream, None, False, 0))
+            if fin:
+                self._places.forget_if_done(stream)
+        return True
+
+    def _number(self, stream: Stream, flags: int, body: bytes) -> None:
+        sequence = self.replay.next
+        self.replay.next = sequence + 1
+        self._batch.append(
+            HEADER.pack(MAGIC, VERSION, DATA, flags, stream.id, sequence & MASK32, len(body)) + body
+        )
+        self.batched += len(body) + HEADER_SIZE
+
+    def take(self) -> bytes:
+        """The DATA frames of the next record: what is sent again goes before what is new."""
+        if self.again:
+            return self.again.popleft()
+        if self.waiting and self.batched < self.room:
+            self.fill()
+        return self.keep_batch()
+
+    def keep_batch(self) -> bytes:
+        """Numbered frames are kept for replay, whether or not they reach a link."""
+        batch = self._batch
+        if not batch:
+            return b""
+        data = b"".join(batch) if len(batch) > 1 else batch[0]
+        self._batch = []
+        self.batched = 0
+        self.replay.keep(data)
+        return data

@@ -1,0 +1,1 @@
+"""Bytes and values: frames, messages, addresses, JSON. Knows no state, clock or socket."""

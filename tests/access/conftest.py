@@ -1,0 +1,24 @@
+"""A new home in a temporary folder, and a clock that stands still."""
+
+import pytest
+
+from hermes_peer.access.home import Home
+
+A, B, C = "a1" * 32, "b2" * 32, "c3" * 32
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    (tmp_path / "run").mkdir(mode=0o700)
+    return Home.open(tmp_path / "home")
+
+
+@pytest.fixture
+def trust_text(home):
+    """Writes trust.toml as an editor does."""
+
+    def write(text: str) -> None:
+        home.trust_file.write_text(text)
+
+    return write
