@@ -153,9 +153,9 @@ def test_a_disk_that_refuses_gives_a_sentence(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match=r"cannot be written \(Not a directory\); make room or check who owns it"):
         files.write_whole(tmp_path / "file" / "f", b"x")
-    with pytest.raises(UsageError, match="The lock .* cannot be opened"):
+    with pytest.raises(UsageError, match=r"The lock .* cannot be opened"):
         files.open_lock(tmp_path / "file" / "lock")
-    with pytest.raises(UsageError, match="The home .* cannot be made"):
+    with pytest.raises(UsageError, match=r"The home .* cannot be made"):
         files.make_dir(tmp_path / "file" / "deep" / "home", "The home")
 
 

@@ -128,7 +128,7 @@ def test_realm(home):
     file.chmod(0o600)
     assert home.realm == b"\x0f" * 32
     file.chmod(0o644)
-    with pytest.raises(UsageError, match="Other users can read the network secret .* run: chmod 600"):
+    with pytest.raises(UsageError, match=r"Other users can read the network secret .* run: chmod 600"):
         _ = home.realm
     file.chmod(0o600)
     for bad in ("", "0f" * 31, "0f" * 33, "zz" * 32, "ü" * 32, " ".join(["0f"] * 32), "0f" * 31 + " 0"):
@@ -148,7 +148,7 @@ def test_the_socket_lies_in_a_private_folder(home, tmp_path):
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert len(path.name) == 16 + len(".sock")
     path.parent.chmod(0o755)
-    with pytest.raises(UsageError, match=r"The socket folder .* mode 0755\); run: chmod 700 .*XDG_RUNTIME_DIR"):
+    with pytest.raises(UsageError, match=r"The socket folder .* \(mode 0755\); run: chmod 700 .*XDG_RUNTIME_DIR"):
         home.socket_path("ab" * 32)
 
 

@@ -113,16 +113,18 @@ from hermes_peer.access.home import Home
 slot = Home.open(sys.argv[1]).slot("worker")
 child = os.fork()
 if child == 0:
-    assert slot.released
+    os.write(1, b"released\n" if slot.released else b"held\n")
     os.close(1)
     time.sleep(30)
     os._exit(0)
-print(child, flush=True)
+os.write(1, b"%d\n" % child)
 sys.stdin.readline()
 """
     parent = hold(home.path, code)
-    child = int(parent.stdout.readline())
+    said = sorted(parent.stdout.readline().strip() for _ in range(2))
+    child = int(said[0])
     try:
+        assert said[1] == "released"
         assert home.slot("worker").number == 2, "the child freed it"
         end(parent)
         assert home.slot("worker").number == 1, "the child kept it"
@@ -155,7 +157,9 @@ home = Home.open(sys.argv[1])
 os.{call} = lambda *a: os.kill(os.getpid(), 9)
 home.slot("worker")
 """
-    assert hold(home.path, code).wait(30) == -signal.SIGKILL
+    maker = hold(home.path, code)
+    maker.communicate(timeout=30)
+    assert maker.returncode == -signal.SIGKILL
     assert not (home.agents_dir / "worker" / "1" / "key.pem").exists()
     slot = home.slot("worker")
     assert slot.number == 1 and (slot.path / "key.pem").read_bytes() == slot.identity.pem()
@@ -205,8 +209,8 @@ def test_a_key_of_the_users_own(home, tmp_path):
     with pytest.raises(UsageError, match=r"There is no key .*my\.pem; leave secret_key_path= out"):
         home.slot("planner", secret_key_path=file)
     file.write_bytes(first.identity.pem())
+    file.chmod(0o644)
     with pytest.raises(UsageError, match="Other users can read the key"):
-        file.chmod(0o644)
         home.slot("planner", secret_key_path=file)
     file.chmod(0o600)
     slot = home.slot("planner", secret_key_path=file)
@@ -215,7 +219,7 @@ def test_a_key_of_the_users_own(home, tmp_path):
     assert Trust(home).grant(slot.fingerprint, 0).names == {"worker", "planner"}
     assert ("planner", 1, slot.fingerprint, True) in home.slots()
     file.write_text("nonsense")
-    with pytest.raises(UsageError, match="is unusable .* or leave secret_key_path= out"):
+    with pytest.raises(UsageError, match=r"is unusable .* or leave secret_key_path= out"):
         home.slot("planner", secret_key_path=file)
 
 

@@ -23,12 +23,8 @@ from hermes_peer.crypto.keys import SPKI_PREFIX, Context, Identity, check_public
 from .rig import A_SEED, A, B, dice
 
 PRIME = 2**255 - 19
-ORDER_8 = int.from_bytes(
-    bytes.fromhex("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"), "little"
-)
-OTHER_8 = int.from_bytes(
-    bytes.fromhex("c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a"), "little"
-)
+ORDER_8 = int.from_bytes(bytes.fromhex("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"), "little")
+OTHER_8 = int.from_bytes(bytes.fromhex("c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a"), "little")
 SMALL = (0, 1, PRIME - 1, ORDER_8, OTHER_8)
 SIGNS = (0, 1 << 255)
 WEAK = [(y | sign).to_bytes(32, "little") for y, sign in product(SMALL, SIGNS)]

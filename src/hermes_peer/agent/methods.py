@@ -7,6 +7,7 @@ Called by: agent (registration), calls (one `get` and one `arguments` per call),
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import re
 import types
@@ -42,12 +43,11 @@ class Shape(Enum):
 
 def shape_of(handler: Callable[..., Any]) -> Shape:
     """The shape of a function, a bound method, a partial or an object that can be called."""
-    candidates: list[Any] = [handler]
-    if not inspect.isroutine(handler):
-        candidates.append(getattr(handler, "__call__", None))  # noqa: B004
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    written: Any = handler if inspect.isroutine(handler) else type(handler).__call__
     # A plain wrapper (functools.wraps) of a coroutine function hands on the coroutine: what is inside counts.
-    candidates.extend([inspect.unwrap(candidate) for candidate in candidates if candidate is not None])
-    for candidate in candidates:
+    for candidate in (written, inspect.unwrap(written)):
         if inspect.isasyncgenfunction(candidate):
             return Shape.STREAM
         if inspect.iscoroutinefunction(candidate):
@@ -293,7 +293,7 @@ def unknown_method(name: str, allowed_names: Iterable[str]) -> MethodNotFound:
     """The answer to a call of no method. `allowed_names`: the ones that this caller may know of (I7)."""
     allowed = sorted(allowed_names)
     shown = name[:_LONGEST_NAME]
-    near = difflib.get_close_matches(shown, allowed, n=3)
+    near = difflib.get_close_matches(shown, allowed, n=3, cutoff=0.7)
     message = f"there is no method `{shown}`"
     if near:
         message += f"; did you mean {' or '.join(f'`{other}`' for other in near)}?"

@@ -106,7 +106,8 @@ def _missing(field: str, wanted: str) -> CallError:
 
 def _unknown(field: str, name: str, allowed: list[str]) -> CallError:
     listed = ", ".join(f"`{known}`" for known in allowed[:MOST_NAMED]) or "none"
-    near = difflib.get_close_matches(name[:_LONGEST_NAME], allowed, n=1)
+    by_lower = {known.lower(): known for known in allowed}
+    near = [by_lower[match] for match in difflib.get_close_matches(name[:_LONGEST_NAME].lower(), by_lower, n=1)]
     hint = f" (did you mean `{near[0]}`?)" if near else ""
     return invalid(field, f"unknown{hint}; allowed: {listed}", allowed=allowed[:MOST_NAMED])
 

@@ -84,7 +84,11 @@ class Arguments:
         """The payload's parameters, the position of `request` among them, and whether it is a keyword."""
         found: list[Parameter] = []
         request_at, request_keyword = None, False
-        for parameter in inspect.signature(handler).parameters.values():
+        try:
+            signature = inspect.signature(handler)
+        except (TypeError, ValueError) as error:  # some functions written in C
+            raise UsageError(f"{label(handler)}: {error}") from None
+        for parameter in signature.parameters.values():
             keyword_only = parameter.kind is parameter.KEYWORD_ONLY
             if parameter.kind is parameter.VAR_POSITIONAL:
                 raise UsageError(f"{label(handler)}: *{parameter.name} has no meaning, payload fields have names")

@@ -165,6 +165,7 @@ def task_method(name: str, fn: Callable[..., Any], **options: Any) -> Method:
                     if isinstance(value, Final | ResultMessage):
                         result = value
                         break
+                    timer.check()
                     event = _progress(name, value)
                     tokens = max(tokens, event.tokens_used)
                     yield progress_item(event)
@@ -182,7 +183,17 @@ class _Timer:
 
     def __init__(self, name: str, timeout: float) -> None:
         self.name, self.timeout = name, timeout
-        self.deadline = asyncio.get_running_loop().time() + timeout
+        self.now = asyncio.get_running_loop().time
+        self.deadline = self.now() + timeout
+
+    def check(self) -> None:
+        """For a worker that yields without ever waiting, which no time-out could interrupt."""
+        if self.now() >= self.deadline:
+            raise self.over()
+
+    def over(self) -> DeadlineExceeded:
+        said = f"task {self.name} ran longer than its timeout of {self.timeout:g} s"
+        return DeadlineExceeded("task_timeout", said, timer="task")
 
     async def limit(self, work: Awaitable[Any]) -> Any:
         clock = asyncio.timeout_at(self.deadline)
@@ -190,10 +201,9 @@ class _Timer:
             async with clock:
                 return await work
         except TimeoutError:
-            if not clock.expired():
-                raise  # the worker's own
-            said = f"task {self.name} ran longer than its timeout of {self.timeout:g} s"
-            raise DeadlineExceeded("task_timeout", said, timer="task") from None
+            if clock.expired():
+                raise self.over() from None
+            raise  # the worker's own
 
 
 def _caller(name: str, fn: Callable[..., Any]) -> Callable[[TaskEnvelope, Any], Any]:
@@ -255,8 +265,10 @@ class TaskHandle:
     Errors are those of a call, raised from the iteration or from `result()`.
     """
 
-    def __init__(self, stream: TaskStream) -> None:
+    def __init__(self, stream: TaskStream, done: Callable[[], None] = lambda: None) -> None:
+        """`done` is called once the task is over, however it ended."""
         self.stream = stream
+        self._done = done
         self.ack: AckMessage | None = None
         self._items = aiter(stream)
         self._reading = False
@@ -284,10 +296,12 @@ class TaskHandle:
                 async for _ in self:
                     pass
             self._result = read_result(await self.stream.result())
+            self._done()
         return self._result
 
     async def aclose(self) -> None:
         """Leave the task; the worker is cancelled unless it has ended."""
+        self._done()
         await self.stream.aclose()
 
     async def __aenter__(self) -> Self:

@@ -29,6 +29,7 @@ class Config:
     spare: int = 4 * MIB  # what growing windows share
     permits: int = 2  # messages longer than their window, reassembled at once
     budget: int = 256 * MIB  # unread and unacknowledged bytes of all sessions of the process
+    unacked: int = 32 * MIB  # what one peer may leave unconfirmed, however much it grants
     resume_s: float = 600.0
     idle_s: float = 15.0  # heartbeat without an open stream
     busy_s: float = 5.0  # heartbeat with one

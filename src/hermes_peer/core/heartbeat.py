@@ -19,10 +19,23 @@ class Load(NamedTuple):
     in_flight: int = 0
     queue_ms: int = 0
     accepting: bool = True
+    links: int = 1  # so that a crowd spreads its return over more time than a lone link
 
 
 class Heartbeat:
-    __slots__ = ("busy", "busy_s", "idle_s", "idle_since", "last_in", "load", "n", "next_ping", "rtt", "sent", "waiting")
+    __slots__ = (
+        "busy",
+        "busy_s",
+        "idle_s",
+        "idle_since",
+        "last_in",
+        "load",
+        "n",
+        "next_ping",
+        "rtt",
+        "sent",
+        "waiting",
+    )
 
     def __init__(self, idle_s: float, busy_s: float, now: float) -> None:
         self.idle_s = idle_s

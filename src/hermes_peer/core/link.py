@@ -1,45 +1,36 @@
-"""The link: one transport's life from HELLO to its last byte. When it dies, nothing else dies with it.
+"""The link: one transport's life from its first byte to its last. When it dies, nothing else dies with it.
 
-Knows: handshake, sealing, heartbeat, CLOSE (spec: handshake, session). Refuses to know: streams, trust, sockets.
+Knows: records, LINK, heartbeat, CLOSE (spec: link, session). Refuses to know: streams, trust, sockets, and how
+keys come about (greeting).
 Called by: the pump (bytes in, bytes out, time); it asks its Host, which is the node, what to do with whom.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
+from hermes_peer.core import budget
 from hermes_peer.core.config import Caps, Settings
+from hermes_peer.core.greeting import Greeting
 from hermes_peer.core.heartbeat import Heartbeat, Load
+from hermes_peer.core.records import Records
 from hermes_peer.core.session import Session
-from hermes_peer.core.states import LINK, LinkInput, LinkState, Reason
-from hermes_peer.crypto.handshake import Acceptor, Dialler, HandshakeError, Outcome
-from hermes_peer.crypto.seal import Opener, Sealer, SealError
+from hermes_peer.core.states import LINK, LinkInput, LinkState, Reason, reason_of
+from hermes_peer.crypto.handshake import HandshakeError, Outcome
+from hermes_peer.crypto.seal import SealError
 from hermes_peer.errors import ProtocolError
 from hermes_peer.wire import frames
-from hermes_peer.wire.frames import (
-    FRAME_BODY_MAX,
-    HANDSHAKE_MAX,
-    HEADER,
-    HEADER_SIZE,
-    LINK_BODY_MAX,
-    MAGIC,
-    RECORD_PLAIN_MAX,
-    RECORD_TAG,
-    VERSION,
-    Flag,
-    Type,
-)
+from hermes_peer.wire.frames import HEADER, HEADER_SIZE, MAGIC, VERSION, Flag, Type
 
 SEALED = int(Type.SEALED)
-ABUSE_BUDGET = 10_000.0  # frames that move nothing; it refills by a hundredth of itself each second
+SEALED_MAX = frames.RECORD_PLAIN_MAX + frames.RECORD_TAG
 
 
 class Host(Protocol):
     """What a link asks of its node."""
 
-    def find_psk(self, link: Link, resume_id: bytes) -> Any: ...
-    def greeted(self, link: Link, outcome: Outcome) -> frames.Link: ...
-    def accepted(self, link: Link, outcome: Outcome) -> frames.Link | tuple[Reason, str]: ...
+    def greeted(self, link: Link, outcome: Outcome) -> frames.Link | tuple[Reason, str]: ...
+    def accepted(self, link: Link, outcome: Outcome, now: float) -> frames.Link | tuple[Reason, str]: ...
     def linked(self, link: Link, theirs: frames.Link, now: float) -> tuple[Reason, str] | None: ...
     def closed(self, link: Link, reason: Reason, text: str, by_peer: bool, now: float) -> None: ...
     def load(self) -> Load: ...
@@ -52,34 +43,32 @@ class Link:
     `done` means: write what take() still gives, then close the transport.
     """
 
-    def __init__(self, host: Host, handshake: Dialler | Acceptor, now: float, patience: float) -> None:
+    def __init__(self, host: Host, greeting: Greeting, now: float, patience: float, *, local: bool = False) -> None:
+        """`patience`: how many seconds the other side has until its LINK has opened. `local`: a Unix socket."""
         self.host = host
-        self.state = LinkState.HELLO
+        self.state = greeting.state
         self.born = now
-        self.dialled = isinstance(handshake, Dialler)
+        self.local = local
+        self.dialled = greeting.dialled
+        self.asked = b""  # the resume id that the dialler offered
         self.outcome: Outcome | None = None
         self.caps: Caps | None = None  # the peer's
         self.session: Session | None = None
         self.heartbeat = Heartbeat(patience, patience, now)
         self.sealed = True
         self.unproven_reason = ""  # for the log only
-        self.records_in = self.records_out = 0
-        self._handshake: Dialler | Acceptor | None = handshake
+        self._greeting: Greeting | None = greeting
         self._give_up_at = now + patience
-        self._sealer: Sealer | None = None
-        self._opener: Opener | None = None
-        self._bare_in = self._bare_out = False
+        self._records: Records | None = None
         self._buffer = bytearray()
+        self._need = HEADER_SIZE  # bytes that must be in the buffer before it is worth a look
         self._raw: list[bytes] = []  # whole frames for the socket, outside of any record
         self._frames: list[bytes] = []  # control frames for the next record
         self._ping: int | None = None
         self._pong: int | None = None
-        self._abuse = 0.0
-        self._abuse_at = now
         self._now = now
-        self._session_rekeyed = False
-        if isinstance(handshake, Dialler):
-            self._raw.append(frames.encode(Type.HELLO, handshake.hello()))
+        if hello := greeting.begin():
+            self._raw.append(hello)
 
     # ------------------------------------------------------------------ input
     def receive(self, data: bytes, now: float) -> None:
@@ -91,6 +80,8 @@ class Link:
         buffer = self._buffer
         if buffer:
             buffer += data
+            if len(buffer) < self._need:
+                return
             data = bytes(buffer)
         try:
             at = self._parse(data, now)
@@ -98,7 +89,7 @@ class Link:
             self._break(error)
             return
         except HandshakeError as error:
-            self._refuse(error)
+            self._fail(error)
             return
         if buffer:
             buffer.clear()
@@ -107,6 +98,7 @@ class Link:
 
     def _parse(self, data: bytes, now: float) -> int:
         at, end = 0, len(data)
+        self._need = HEADER_SIZE
         unpack = HEADER.unpack_from
         view = memoryview(data)
         while end - at >= HEADER_SIZE:
@@ -115,102 +107,80 @@ class Link:
                 raise ProtocolError("these bytes are not a Hermes Peer link")
             if version != VERSION:
                 raise ProtocolError(f"frame version {version}, this side speaks {VERSION}")
-            if size > (self._limit(kind)):
+            records = self._records
+            bare = records is not None and records.bare_in
+            limit = frames.FRAME_BODY_MAX if bare else frames.HANDSHAKE_MAX
+            if size > (SEALED_MAX if kind == SEALED and records else limit):
                 raise ProtocolError(f"a frame of type {kind} announces {size} bytes")
             after = at + HEADER_SIZE + size
             if after > end:
+                self._need = after - at
                 break
-            if kind == SEALED and not self._bare_in:
-                opener = self._opener
-                if opener is None:
-                    raise ProtocolError("a sealed record before the keys")
-                plain = opener.open(view[at : at + HEADER_SIZE], view[at + HEADER_SIZE : after])
-                self.records_in += 1
-                if self.state is LinkState.OPEN and self.session is not None:
+            if records is None or (kind != SEALED and not bare):
+                self._greet(kind, flags, id, sequence, data[at + HEADER_SIZE : after])
+            else:
+                plain = records.open(view[at:after]) if kind == SEALED else data[at:after]
+                if self.state is not LinkState.OPEN or self.session is None:
+                    self._before_open(plain, now)
+                elif plain:
                     self.session.receive(plain, now, self._frame)
                 else:
-                    self._before_open(plain, now)
-            elif self._bare_in:
-                assert self.session is not None
-                self.session.receive(data[at:after], now, self._frame)
-            else:
-                self._greet(kind, flags, id, sequence, data[at + HEADER_SIZE : after], now)
+                    self._charge(budget.NOTHING)
             at = after
             if self.state is LinkState.CLOSING or self.state is LinkState.CLOSED:
                 break
         return at
 
-    def _limit(self, kind: int) -> int:
-        if self._bare_in:
-            return FRAME_BODY_MAX
-        return RECORD_PLAIN_MAX + RECORD_TAG if kind == SEALED else HANDSHAKE_MAX
-
-    def _greet(self, kind: int, flags: int, id: int, sequence: int, body: bytes, now: float) -> None:
-        """One handshake frame. The path is linear: what is not awaited ends the link (attack 14)."""
-        handshake = self._handshake
-        if flags or id or sequence or handshake is None:
+    def _greet(self, kind: int, flags: int, id: int, sequence: int, body: bytes) -> None:
+        """A frame outside of any record: the greeting's, and nobody's once that is done."""
+        greeting = self._greeting
+        if greeting is None:
             raise HandshakeError("frame")
-        if isinstance(handshake, Dialler):
-            if kind == Type.REFUSE and self.state is LinkState.HELLO:
-                refuse = frames.Refuse.decode(body)
-                reason = Reason(refuse.code) if refuse.code in Reason._value2member_map_ else Reason.NONE
-                self._end(reason, refuse.text or "the other side refused", by_peer=True)
-            elif kind == Type.WELCOME:
-                self._move(LinkInput.WELCOME)
-                self._raw.append(frames.encode(Type.READY, handshake.welcome(body)))
-                assert handshake.outcome is not None
-                self._keys(handshake.outcome)
-                self._frames.append(self.host.greeted(self, handshake.outcome).encode())
-            else:
-                raise HandshakeError("state")
-        elif kind == Type.HELLO:
-            self._move(LinkInput.HELLO)
-            welcome = handshake.hello(body, lambda id: self.host.find_psk(self, id))
-            self._raw.append(frames.encode(Type.WELCOME, welcome))
-        elif kind == Type.READY:
-            self._move(LinkInput.READY)
-            try:
-                outcome = handshake.ready(body)
-            except HandshakeError as error:
-                if error.outcome is not None:
-                    self._keys(error.outcome)
-                raise
-            self._keys(outcome)
-            self.caps = Caps.decode(outcome.peer_caps)
-            answer = self.host.accepted(self, outcome)
-            if isinstance(answer, frames.Link):
-                self._frames.append(answer.encode())
-            else:
-                self.close(*answer)
+        if answer := greeting.receive(kind, flags, id, sequence, body, self._now):
+            self._raw.append(answer)
+        self.state = greeting.state
+        if greeting.refusal is not None:
+            self._end(*greeting.refusal, by_peer=True)
+        elif greeting.outcome is not None:
+            self.asked = greeting.asked
+            self._keys(greeting.outcome)
+            self._introduce(greeting.outcome)
+
+    def _introduce(self, outcome: Outcome) -> None:
+        """Our first record: LINK, or why not. The dialler's goes right behind READY."""
+        if self.dialled:
+            answer = self.host.greeted(self, outcome)
         else:
-            raise HandshakeError("state")
+            self.caps = Caps.decode(outcome.peer_caps)
+            answer = self.host.accepted(self, outcome, self._now)
+        if isinstance(answer, frames.Link):
+            self._frames.append(answer.encode())
+        else:
+            self.refuse(*answer)
 
     def _keys(self, outcome: Outcome) -> None:
-        now_ms = int(self._now * 1000)
         self.outcome = outcome
-        self._handshake = None
-        self._sealer = Sealer(outcome.send_secret, now_ms)
-        self._opener = Opener(outcome.receive_secret)
+        self._greeting = None
+        self._records = Records(outcome, self._now)
 
     def _before_open(self, plain: bytes, now: float) -> None:
         """The first record of the other side: LINK, or a CLOSE that says why not."""
-        first = frames.split(plain)
-        kind, body = first[0].type, first[0].body
+        kind, _, _, _, body = frames.split(plain)[0] if plain else (0, 0, 0, 0, b"")
         if kind == Type.CLOSE:
             self._frame(kind, 0, 0, body)
             return
-        if kind != Type.LINK or len(body) > LINK_BODY_MAX:
+        if kind != Type.LINK or len(body) > frames.LINK_BODY_MAX:
             raise ProtocolError("the first record does not begin with LINK")
-        self._move(LinkInput.LINK)
+        self.state = LINK[self.state, LinkInput.LINK]
         theirs = frames.Link.decode(body)
         if self.dialled:
             self.caps = Caps.decode(theirs.caps)
         refusal = self.host.linked(self, theirs, now)
         if refusal is not None:
-            self.close(*refusal)
+            self.refuse(*refusal)
             return
-        self._bare_in = not self.sealed
-        assert self.session is not None
+        assert self.session is not None and self._records is not None
+        self._records.bare_in = not self.sealed
         self.session.receive(plain[HEADER_SIZE + len(body) :], now, self._frame)
 
     def agreed(self, settings: Settings, sealed: bool, now: float) -> None:
@@ -227,7 +197,7 @@ class Link:
             ping = frames.Ping.decode(body)
             self._heard(ping)
             self._pong = ping.n  # latched: the newest is answered, floods queue nothing (attack 32)
-            self._charge(10.0)
+            self._charge(budget.PING)
         elif kind == Type.PONG:
             pong = frames.Ping.decode(body)
             self._heard(pong)
@@ -235,28 +205,29 @@ class Link:
             if self.session is not None:
                 self.session.receiver.rtt = self.heartbeat.rtt
         elif kind == Type.REKEY:
-            assert self._opener is not None
-            self._opener.rekey(int(now * 1000))
+            assert self._records is not None
+            self._records.rekeyed(now)
         elif kind == Type.CLOSE:
             return self._closed(frames.Close.decode(body))
         elif flags & Flag.CRITICAL or kind <= Type.LINK:
             raise ProtocolError(f"a frame of type {kind} is not understood here")
         else:
-            self._charge(10.0)
+            self._charge(budget.UNKNOWN)
         return True
 
     def _heard(self, ping: frames.Ping) -> None:
-        self.heartbeat.load = Load(ping.in_flight, ping.queue_ms, ping.accepting)
+        self.heartbeat.load = Load(ping.in_flight, ping.queue_ms, ping.accepting, ping.links)
         if self.session is not None:
-            self.session.sender.replay.ack(ping.ack)
+            self.session.sender.acked(ping.ack)
 
     def _closed(self, close: frames.Close) -> bool:
-        reason = Reason(close.code) if close.code in Reason._value2member_map_ else Reason.NONE
+        reason = reason_of(close.code)
         if reason is Reason.DRAINING and close.mode == frames.CloseMode.DRAIN:
             self.heartbeat.load = self.heartbeat.load._replace(accepting=False)
             return True
         if close.mode == frames.CloseMode.END and self.session is not None:
-            self.session.end(reason, close.text, peer_last=close.last_stream)
+            last = close.last_stream
+            self.session.end(reason, close.text, peer_last=None if last == frames.MASK32 else last)
         self._end(reason, close.text or reason.name.lower(), by_peer=True)
         return False
 
@@ -279,12 +250,16 @@ class Link:
         """End the link from this side. Before the keys stand nothing is sent."""
         if self.state in (LinkState.CLOSING, LinkState.CLOSED):
             return
-        if self._sealer is not None:
-            last = self.session.places.last_accepted if self.session else 0
+        if self._records is not None:
+            last = self.session.places.last_accepted if self.session else frames.MASK32  # which says nothing
             self._frames.append(frames.Close(mode, reason, last, 0, text).encode())
         if mode is frames.CloseMode.END and self.session is not None:
             self.session.end(reason, text)
         self._end(reason, text, by_peer=False)
+
+    def refuse(self, reason: Reason, text: str) -> None:
+        """The link is not wanted. One link too many ends nothing but itself."""
+        self.close(reason, text, frames.CloseMode.DRAIN if reason is Reason.DUPLICATE else frames.CloseMode.END)
 
     def announce_drain(self) -> None:
         """Tell the peer to open nothing more; what runs goes on."""
@@ -292,42 +267,31 @@ class Link:
 
     def _break(self, error: ProtocolError | SealError) -> None:
         """The peer broke a rule: it is told, unless it has not proved itself."""
-        if self._handshake is not None or isinstance(error, SealError):
+        if self._greeting is not None or isinstance(error, SealError):
             self.unproven_reason = str(error)
-            self._end(Reason.PROOF if self._handshake else Reason.PROTOCOL, str(error), by_peer=False)
+            self._end(Reason.PROOF if self._greeting else Reason.PROTOCOL, str(error), by_peer=False)
         else:
-            self.close(Reason.PROTOCOL, str(error))
+            self.close(Reason.ABUSE if isinstance(error, budget.Abuse) else Reason.PROTOCOL, str(error))
 
-    def _refuse(self, error: HandshakeError) -> None:
+    def _fail(self, error: HandshakeError) -> None:
+        """The handshake came to nothing: silence, but for the two cases in which the other side may know why."""
         self.unproven_reason = error.reason
-        if error.proven:
+        if error.outcome is not None:
+            self._keys(error.outcome)
             self.close(Reason.SELF, "this agent dialled itself: the address belongs to its own key")
             return
-        if error.refuse is not None and isinstance(self._handshake, Acceptor):
-            reason = Reason[error.refuse.name]
-            offer = self._handshake.offer
-            text = f"no common {error.refuse.name.lower()}: this side speaks versions {list(offer.versions)} "
-            text += f"and suites {list(offer.suites)}"
-            self._raw.append(frames.Refuse(reason, offer.versions, offer.suites, 0, text).encode())
+        if self._greeting is not None and (refuse := self._greeting.last_words(error)):
+            self._raw.append(refuse)
         self._end(Reason.PROOF, f"the handshake failed ({error.reason})", by_peer=False)
 
     def _end(self, reason: Reason, text: str, *, by_peer: bool) -> None:
-        self._handshake = None
+        self._greeting = None
         self.state = LINK[self.state, LinkInput.CLOSE]
         self.host.closed(self, reason, text, by_peer, self._now)
 
-    def _move(self, input: LinkInput) -> None:
-        try:
-            self.state = LINK[self.state, input]
-        except KeyError:
-            raise HandshakeError("state") from None
-
     def _charge(self, cost: float) -> None:
-        now = self._now
-        self._abuse = max(0.0, self._abuse - (now - self._abuse_at) * ABUSE_BUDGET / 100) + cost
-        self._abuse_at = now
-        if self._abuse > ABUSE_BUDGET:
-            raise ProtocolError("too many frames that move nothing")
+        if self.session is not None:
+            self.session.receiver.budget.charge(cost, self._now)
 
     # ------------------------------------------------------------------ time
     def tick(self, now: float) -> None:
@@ -396,7 +360,7 @@ class Link:
         control = self._control(now) if self._frames or self._ping is not None or self._pong is not None else b""
         session = self.session
         if session is None or self.state is not LinkState.OPEN:
-            return self._seal(control) if control else b""
+            return self._wrap(control) if control else b""
         ack_at = session.receiver.ack_at
         if ack_at is not None and now >= ack_at:
             control += frames.encode_ack(session.receiver.acked())
@@ -404,37 +368,28 @@ class Link:
         plain = control + credit + data
         if not plain:
             return b""
-        if len(plain) <= RECORD_PLAIN_MAX:
-            return self._seal(plain)
-        return self._seal(control + credit) + self._seal(data)
+        if len(plain) <= frames.RECORD_PLAIN_MAX:
+            return self._wrap(plain)
+        return self._wrap(control + credit) + self._wrap(data)
 
     def _control(self, now: float) -> bytes:
         parts, self._frames = self._frames, []
         for type, n in ((Type.PONG, self._pong), (Type.PING, self._ping)):
             if n is not None and self.session is not None:
                 load = self.host.load()
-                parts.append(frames.Ping(n, *load, self.session.receiver.acked()).encode(type))
+                ack = self.session.receiver.acked()
+                parts.append(
+                    frames.Ping(n, load.in_flight, load.queue_ms, load.accepting, ack, load.links).encode(type)
+                )
         self._ping = self._pong = None
         return b"".join(parts)
 
-    def _seal(self, plain: bytes) -> bytes:
-        self.records_out += 1
-        if self._bare_out:
-            return plain
-        sealer = self._sealer
-        assert sealer is not None
-        if not self.sealed and self.state is LinkState.OPEN:
-            self._bare_out = True
-            return plain
-        if sealer.records & 63 == 63 and sealer.due(int(self._now * 1000)):
-            rekey = frames.encode(Type.REKEY)
-            if len(plain) + len(rekey) > RECORD_PLAIN_MAX:
-                data = sealer.seal(plain) + sealer.seal(rekey)
-            else:
-                data = sealer.seal(plain + rekey)
-            sealer.rekey(int(self._now * 1000))
-            return data
-        return sealer.seal(plain)
+    def _wrap(self, plain: bytes) -> bytes:
+        records = self._records
+        assert records is not None
+        if not self.sealed and records.written:  # our LINK was the last sealed one
+            records.bare_out = True
+        return records.wrap(plain, self._now)
 
     @property
     def done(self) -> bool:

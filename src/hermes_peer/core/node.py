@@ -6,7 +6,6 @@ Refuses to know: sockets, files, the trust list (a `Judge` decides). Called by: 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -14,9 +13,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from hermes_peer.core.config import Caps, Config, Settings
+from hermes_peer.core.greeting import Greeting, Seen
 from hermes_peer.core.heartbeat import Load
 from hermes_peer.core.link import Link
-from hermes_peer.core.peer import GENERATIONS, Peer
+from hermes_peer.core.peer import Peer
+from hermes_peer.core.resume import ResumeIndex
 from hermes_peer.core.session import Session
 from hermes_peer.core.states import LinkState, Reason, SessionState
 from hermes_peer.crypto.handshake import ZERO, Acceptor, Dialler, Entropy, Offer, Outcome, host_tag
@@ -24,9 +25,7 @@ from hermes_peer.crypto.kem import Kem
 from hermes_peer.crypto.keys import Identity
 from hermes_peer.errors import ProtocolError, UsageError
 from hermes_peer.wire import frames
-from hermes_peer.wire.frames import UNKNOWN_MARK, CloseMode
-
-TOMBSTONES = 4096
+from hermes_peer.wire.frames import UNKNOWN_MARK
 
 
 class Verdict(NamedTuple):
@@ -36,6 +35,8 @@ class Verdict(NamedTuple):
     reason: Reason = Reason.NONE
     text: str = ""
 
+
+GONE = Reason.EXPIRED, "the session ended while this link was made"
 
 Judge = Callable[[bytes, Caps], Verdict]
 
@@ -83,10 +84,8 @@ class Node:
         self._kem = kem
         self._boot_id = boot_id
         self._wall_ms = wall_ms
-        self._index: dict[bytes, tuple[Peer, bytes]] = {}  # resume id -> whose, psk
-        self._tombs: OrderedDict[bytes, int] = OrderedDict()  # resume id of an ended session -> its recv_next
-        self._tomb_of: dict[Link, int] = {}
-        self._local: set[Link] = set()
+        self._resume = ResumeIndex()
+        self._seen = Seen()
 
     # ------------------------------------------------------------------ links
     def dial(self, fingerprint: bytes, now: float, *, local: bool = False) -> Link:
@@ -107,11 +106,11 @@ class Node:
             resume_id=id,
             now_ms=self._wall_ms(),
         )
-        link = Link(self, handshake, now, self.config.handshake_s)
-        if local:
-            self._local.add(link)
-        peer.dialling = link
-        return link
+        greeting = Greeting(handshake, self._resume.find, self._seen)
+        if peer.dialling is not None:
+            peer.dialling.refuse(Reason.DUPLICATE, "a newer dial takes its place")
+        peer.dialling = Link(self, greeting, now, self.config.handshake_s, local=local)
+        return peer.dialling
 
     def accept(self, now: float, *, address: str = "", local: bool = False) -> Link:
         """A link for an inbound connection. Too many unproven ones: the oldest goes (attack 15)."""
@@ -129,9 +128,8 @@ class Node:
             realm=self.realm,
             now_ms=self._wall_ms(),
         )
-        link = Link(self, handshake, now, self.config.handshake_s)
-        if local:
-            self._local.add(link)
+        greeting = Greeting(handshake, self._resume.find, self._seen)
+        link = Link(self, greeting, now, self.config.handshake_s, local=local)
         self.half_open[link] = address
         return link
 
@@ -143,32 +141,23 @@ class Node:
         return found
 
     # ------------------------------------------------------------------ what links ask
-    def find_psk(self, link: Link, resume_id: bytes) -> tuple[bytes, bytes, bytes] | None:
-        found = self._index.get(resume_id)
-        if found is None:
-            if resume_id in self._tombs:
-                self._tomb_of[link] = self._tombs[resume_id]
-            return None
-        peer, psk = found
-        assert peer.session is not None
-        return psk, peer.session.id, peer.fingerprint
-
-    def greeted(self, link: Link, outcome: Outcome) -> frames.Link:
+    def greeted(self, link: Link, outcome: Outcome) -> frames.Link | tuple[Reason, str]:
         """We dialled, WELCOME holds: the LINK that goes right behind READY."""
         peer = self.peers[outcome.peer_fingerprint]
         if not outcome.resumed:
             first = self.config.first_sequence
             return frames.Link(outcome.session, False, first, first)
         session = peer.session
-        assert session is not None
+        if session is None or session.id != outcome.session:
+            return GONE
+        self._fence(peer)
         link.session = session
         marks = session.attach()
-        self._learn(peer, outcome.psk)
+        self._resume.learn(peer, outcome.psk)
         return frames.Link(session.id, True, *marks)
 
-    def accepted(self, link: Link, outcome: Outcome) -> frames.Link | tuple[Reason, str]:
+    def accepted(self, link: Link, outcome: Outcome, now: float) -> frames.Link | tuple[Reason, str]:
         """We were dialled, READY holds: our LINK, or why not. Nothing of ours has changed before this."""
-        now = link._now
         self.half_open.pop(link, None)
         caps = link.caps
         assert caps is not None
@@ -176,6 +165,9 @@ class Node:
         if refusal is not None:
             return refusal
         peer = self.peer(outcome.peer_fingerprint)
+        session = peer.session
+        if outcome.resumed and (session is None or session.id != outcome.session):
+            return GONE
         refusal = self._contended(peer, link, caps, now)
         if refusal is not None:
             return refusal
@@ -185,19 +177,17 @@ class Node:
             return Reason.UNACCEPTABLE, str(error)
         self._fence(peer)
         mark = self.config.first_sequence
-        if outcome.resumed:
-            session = peer.session
-            assert session is not None
+        if outcome.resumed and session is not None:
             marks = session.attach()
         else:
             self._replace(peer, Reason.REPLACED, "the peer came back without its session")
             session = self._begin(peer, outcome.session, False, settings)
-            mark = self._tomb_of.pop(link, UNKNOWN_MARK)
+            mark = self._resume.mark(link.asked)
             marks = mark, session.attach()[1]
         self._note(peer, caps)
         link.session = session
         peer.link = link
-        self._learn(peer, outcome.psk)
+        self._resume.learn(peer, outcome.psk)
         mine = self._blinded(session.id, 2).encode()
         return frames.Link(session.id, outcome.resumed, *marks, mine)
 
@@ -224,7 +214,9 @@ class Node:
                 self._replace(peer, Reason.REPLACED, "the peer no longer has the session", mark)
                 link.session = self._begin(peer, outcome.session, True, settings)
                 link.session.attach()
-                self._learn(peer, outcome.psk)
+                self._resume.learn(peer, outcome.psk)
+            elif link.session is not peer.session:
+                return GONE
             self._note(peer, caps)
             peer.link = link
         session = link.session
@@ -233,23 +225,23 @@ class Node:
         session.peer_link(theirs.recv_next if outcome.resumed else first, theirs.send_next)
         peer.dial_psk = outcome.psk
         link.agreed(session.settings, self._sealed(link, caps, session.id), now)
-        self._local.discard(link)
         self.events.append((NodeEvent.UP, peer, link, Reason.NONE, ""))
         return None
 
     def closed(self, link: Link, reason: Reason, text: str, by_peer: bool, now: float) -> None:
         """The link is over; its session waits for another."""
         unproven = self.half_open.pop(link, None) is not None
-        self._tomb_of.pop(link, None)
-        self._local.discard(link)
         session, link.session = link.session, None
-        if unproven or link.outcome is None and not link.dialled:
+        if unproven or (link.outcome is None and not link.dialled):
             self.events.append((NodeEvent.REFUSED, None, link, reason, text))
             return
         peer = next((p for p in self.peers.values() if p.dialling is link or p.link is link), None)
         if peer is None:
             kind = NodeEvent.FENCED if reason is Reason.REPLACED else NodeEvent.REFUSED
             known = self.peers.get(link.outcome.peer_fingerprint) if link.outcome else None
+            if known and known.session is session and session and not (known.link or known.dialling):
+                session.detach()
+                known.detached_at = now
             self.events.append((kind, known, link, reason, text))
             return
         was_up = peer.link is link
@@ -259,7 +251,7 @@ class Node:
             session.detach()
             peer.detached_at = now
             if session.state is SessionState.ENDED:
-                self._forget(peer)
+                self._resume.bury(peer)
         if peer.dialling is link:
             peer.dialling = None
             self.events.append((NodeEvent.DIAL_FAILED, peer, link, reason, text))
@@ -269,7 +261,8 @@ class Node:
     def load(self) -> Load:
         """What we tell of ourselves in every PING and PONG (mission L7)."""
         running = sum(p.session.places.handlers for p in self.peers.values() if p.session is not None)
-        return Load(running, self.queue_ms, self.accepting)
+        links = sum(p.link is not None for p in self.peers.values())
+        return Load(running, self.queue_ms, self.accepting, links)
 
     def dice(self) -> float:
         return int.from_bytes(self._entropy(2), "big") / 65536
@@ -309,7 +302,7 @@ class Node:
             peer.link.close(reason, text)
         elif peer.session is not None:
             peer.session.end(reason, text)
-            self._forget(peer)
+            self._resume.bury(peer)
 
     def revoke(self, peer: Peer, text: str) -> None:
         """The trust list no longer wants this peer: link and session end now (attack 12)."""
@@ -336,7 +329,7 @@ class Node:
             )
         if own is not None:
             peer.dialling = None
-            own.close(Reason.DUPLICATE, "both sides dialled; the other link stays")
+            own.refuse(Reason.DUPLICATE, "both sides dialled; the other link stays")
             self.events.append((NodeEvent.DIAL_FAILED, peer, own, Reason.DUPLICATE, "the peer's own dial stays"))
         return None
 
@@ -355,32 +348,7 @@ class Node:
     def _replace(self, peer: Peer, reason: Reason, text: str, mark: int | None = None) -> None:
         if peer.session is not None:
             peer.session.end(reason, text, peer_mark=mark)
-            self._forget(peer)
-
-    def _forget(self, peer: Peer) -> None:
-        session = peer.session
-        for id in peer.ids:
-            self._index.pop(id, None)
-            if session is not None:
-                self._tombs[id] = session.receiver.next
-        while len(self._tombs) > TOMBSTONES:
-            self._tombs.popitem(last=False)
-        peer.session = None
-        peer.dial_psk = None
-        peer.psks = []
-        peer.ids = []
-
-    def _learn(self, peer: Peer, psk: bytes) -> None:
-        """A new link's secret: from now on the peer may offer it, and a few older ones for links that died early."""
-        peer.psks.insert(0, psk)
-        peer.ids[:0] = peer.theirs(psk)
-        for id in peer.ids[:8]:
-            self._index[id] = (peer, psk)
-        while len(peer.psks) > GENERATIONS:
-            peer.psks.pop()
-            for id in peer.ids[-8:]:
-                self._index.pop(id, None)
-            del peer.ids[-8:]
+            self._resume.bury(peer)
 
     def _note(self, peer: Peer, caps: Caps) -> None:
         peer.instance = caps.instance
@@ -396,7 +364,7 @@ class Node:
     def _sealed(self, link: Link, caps: Caps, session: bytes) -> bool:
         if self.caps.seal != "none" or caps.seal != "none":
             return True
-        if link in self._local:
+        if link.local:
             return False
         role = 2 if link.dialled else 1
         return not self._boot_id or caps.host != host_tag(self._boot_id, self.realm, session, role).hex()

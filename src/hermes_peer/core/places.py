@@ -116,10 +116,12 @@ class Places:
         if self.granted - self.told >= TELL_EARLY or self.told - self.opened_peer <= TELL_EARLY:
             self.tell = True
 
-    def raise_limit(self, limit: int) -> None:
-        if limit > self.limit:
-            self.limit = limit
-            self.freed = True
+    def raise_limit(self, limit: int) -> bool:
+        if limit <= self.limit:
+            return False
+        self.limit = limit
+        self.freed = True
+        return True
 
     @property
     def last_accepted(self) -> int:

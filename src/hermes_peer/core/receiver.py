@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from hermes_peer.core import budget
+from hermes_peer.core.budget import Budget
 from hermes_peer.core.config import Config, Settings
 from hermes_peer.core.events import Event
 from hermes_peer.core.flow import Permits, ReceiveWindow
@@ -42,6 +44,7 @@ class Receiver:
         self.permits = Permits(config.permits, settings.message + settings.message // 8)
         self.credits: dict[int, Stream | None] = {}
         self.ack_at: float | None = None
+        self.budget = Budget()
         self.pressed = False  # the process is over its memory budget: nothing is renewed
         self.rtt = 0.0
         self._acked = config.first_sequence
@@ -74,6 +77,7 @@ class Receiver:
                 if (sequence - self.next) & MASK32 < 1 << 31:
                     raise ProtocolError(f"frame {sequence} came before frame {self.next & MASK32}")
                 self.ack_at = now  # we had it: tell the peer at once
+                self.budget.charge(budget.NOTHING, now)
                 continue
             self.next += 1
             self._unacked += size
@@ -81,7 +85,12 @@ class Receiver:
             if stream is None or flags & ~FIN or stream.partial is not None or stream.receiving is not Half.OPEN:
                 self._data(stream, id, flags, plain[at - size : at])
                 continue
-            cost = size if size > COST_MIN else COST_MIN
+            if size > COST_MIN:
+                cost = size
+            elif size:
+                cost = COST_MIN
+            else:
+                raise ProtocolError(f"stream {id}: an empty frame that says nothing")
             window = stream.inbound
             window.received += cost
             session.received += cost
@@ -110,21 +119,32 @@ class Receiver:
         return self.next
 
     def _control(self, kind: int, flags: int, id: int, body: bytes, other: Other) -> bool:
+        moved = True
         if kind == Type.CREDIT:
-            credit = frames.Credit.decode(body, id)
-            if not id:
-                self._sender.window.raise_to(credit.limit)
-                self._places.raise_limit(credit.streams or 0)
-            elif (stream := self._places.streams.get(id)) and stream.outbound.raise_to(credit.limit):
-                self._sender.schedule(stream)
+            moved = self._credit(frames.Credit.decode(body, id), id)
         elif kind == Type.ACK:
-            self._sender.replay.ack(frames.decode_ack(body))
+            moved = self._sender.acked(frames.decode_ack(body))
         elif kind == Type.WARM:
-            if stream := self._places.streams.get(id):
+            stream = self._places.streams.get(id)
+            moved = stream is not None
+            if stream is not None:
                 stream.seen_at = self._places.now
                 self._events.append((Event.WARM, stream, None, False, 0))
         else:
             return other(kind, flags, id, body)
+        if not moved:
+            self.budget.charge(budget.NOTHING, self._places.now)
+        return True
+
+    def _credit(self, credit: frames.Credit, id: int) -> bool:
+        """A limit of ours has risen; false if it has not."""
+        if not id:
+            opened = self._sender.window.raise_to(credit.limit)
+            return self._places.raise_limit(credit.streams or 0) or opened
+        stream = self._places.streams.get(id)
+        if stream is None or not stream.outbound.raise_to(credit.limit):
+            return False
+        self._sender.schedule(stream)
         return True
 
     def _data(self, stream: Stream | None, id: int, flags: int, body: bytes) -> None:
@@ -136,6 +156,7 @@ class Receiver:
         if stream is None:
             stream, granted = self._places.arrive(id, flags)
             if stream and not granted:
+                self.budget.charge(budget.FAULT, self._places.now)
                 self._sender.resets.append((stream, NO_PLACE))
             if not stream or not granted:  # counted, given back, never seen
                 self._consume(cost)
@@ -147,6 +168,7 @@ class Receiver:
         if window.received > window.limit:
             raise ProtocolError(f"stream {id} sent more than its credit")
         if flags & RST:
+            self.budget.charge(budget.CANCEL, self._places.now)
             fresh = stream.receiving is not Half.ABORTED
             stream.arrive(HalfInput.RESET)
             if fresh:
@@ -180,6 +202,7 @@ class Receiver:
         if stream.partial_cost > self.permits.room or (
             not flags & MORE and sum(map(len, stream.partial)) > self._message_max
         ):
+            self.budget.charge(budget.FAULT, self._places.now)
             self.abort(stream)
             self._sender.resets.append((stream, OVERSIZE))
             self._events.append((Event.RESET, stream, OVERSIZE, False, 0))

@@ -27,15 +27,15 @@ SYN, FIN, RST, MORE = int(Flag.SYN), int(Flag.FIN), int(Flag.RST), int(Flag.MORE
 class Sender:
     """`room` is the size of a batch while data may flow, else 0, which also shuts the fast path of `send`."""
 
-    def __init__(
-        self, config: Config, settings: Settings, places: Places, events: list[tuple[Any, ...]]
-    ) -> None:
+    def __init__(self, config: Config, settings: Settings, places: Places, events: list[tuple[Any, ...]]) -> None:
         self.window = SendWindow(settings.send_session_window)
         self.replay = Replay(config.first_sequence)
         self.room = 0
         self.batched = 0
+        self.stalled = False  # `room` is 0 because the peer confirms nothing
         self.resets: deque[tuple[Stream, bytes]] = deque()
         self.again: deque[bytes] = deque()
+        self._config = config
         self._message_max = settings.message
         self._frame_max = settings.frame
         self._places = places
@@ -47,7 +47,9 @@ class Sender:
     def send(self, stream: Stream, message: bytes, fin: bool = False) -> None:
         """Send one message (at least a byte). With `fin` it is this side's last. Raises UsageError."""
         size = len(message)
-        if size > self._message_max:
+        if not 0 < size <= self._message_max:
+            if not size:
+                raise UsageError("a message has at least one byte")
             raise UsageError(
                 f"a message of {size} bytes is over the limit of {self._message_max}: "
                 "send larger data as a stream of parts, or send a reference to it"
@@ -97,6 +99,10 @@ class Sender:
     def waiting(self) -> bool:
         """Whether fill() would find something."""
         return bool(self._ready or self.resets or (self._unopened and self._places.freed))
+
+    def unsent(self) -> list[Stream]:
+        """Streams of ours that never got an id: the peer knows nothing of them."""
+        return [s for s in (*self._ready, *self._unopened) if not s.id]
 
     def fill(self) -> None:
         """Move queued messages into the batch: resets first, then one frame per stream in turn."""
@@ -157,9 +163,7 @@ class Sender:
     def _number(self, stream: Stream, flags: int, body: bytes) -> None:
         sequence = self.replay.next
         self.replay.next = sequence + 1
-        self._batch.append(
-            HEADER.pack(MAGIC, VERSION, DATA, flags, stream.id, sequence & MASK32, len(body)) + body
-        )
+        self._batch.append(HEADER.pack(MAGIC, VERSION, DATA, flags, stream.id, sequence & MASK32, len(body)) + body)
         self.batched += len(body) + HEADER_SIZE
 
     def take(self) -> bytes:
@@ -179,4 +183,24 @@ class Sender:
         self._batch = []
         self.batched = 0
         self.replay.keep(data)
+        if self.room and self.replay.bytes > self._config.unacked:
+            self.shut()
+            self.stalled = True
         return data
+
+    def acked(self, mark: int) -> bool:
+        """The peer has everything below `mark`; false if that is old news. Raises ProtocolError."""
+        moved = self.replay.ack(mark)
+        if self.stalled and self.replay.bytes <= self._config.unacked:
+            self.open()
+        return moved
+
+    def open(self) -> None:
+        """Data may flow."""
+        self.room = self._config.batch
+        self.stalled = False
+
+    def shut(self) -> None:
+        """Nothing leaves: no link carries the session."""
+        self.room = 0
+        self.stalled = False

@@ -83,7 +83,7 @@ class Session:
     def attach(self) -> tuple[int, int]:
         """A link begins to carry the session. Returns our marks for its LINK: (recv_next, send_next)."""
         self._move(SessionInput.ATTACH)
-        self.sender.room = 0
+        self.sender.shut()
         self.sender.keep_batch()
         return self.receiver.acked(), self.sender.replay.next
 
@@ -94,7 +94,7 @@ class Session:
         again = self.sender.replay.rewind(recv_next)
         self._move(SessionInput.PEER_LINK)
         self.sender.again = again
-        self.sender.room = self.config.batch
+        self.sender.open()
         self.sent_again += len(again)
         self.receiver.tell_all()
         self.links += 1
@@ -105,7 +105,7 @@ class Session:
         if self.state in (SessionState.ENDED, SessionState.DETACHED):
             return
         self._move(SessionInput.DETACH)
-        self.sender.room = 0
+        self.sender.shut()
         self.sender.keep_batch()
         self.sender.again.clear()
         self._warm.clear()
@@ -119,7 +119,7 @@ class Session:
         if self.state is SessionState.ENDED:
             return
         self._move(SessionInput.END)
-        self.sender.room = 0
+        self.sender.shut()
         self.receiver.ack_at = None
         self.reason, self._peer_mark, self._peer_last = reason, peer_mark, peer_last
         self.events.append((Event.ENDED, None, reason, text, 0))
@@ -136,9 +136,9 @@ class Session:
         if self.state is not SessionState.LIVE:
             return False
         sender = self.sender
-        return bool(
-            sender.batched or sender.again or self.receiver.credits or self.places.tell or self._warm
-        ) or (sender.waiting and sender.window.room >= frames.COST_MIN)
+        if sender.batched or sender.again or self.receiver.credits or self.places.tell or self._warm:
+            return True
+        return sender.room > 0 and sender.waiting and sender.window.room >= frames.COST_MIN
 
     def take(self) -> tuple[bytes, bytes]:
         """The frames of the next record: (control, data); each may be empty."""
@@ -146,9 +146,7 @@ class Session:
             return b"", b""
         control = self.receiver.control() if self.receiver.credits or self.places.tell else b""
         if self._warm:
-            control += b"".join(
-                frames.encode(Type.WARM, stream=s.id) for s in self._warm if s.sending is Half.OPEN
-            )
+            control += b"".join(frames.encode(Type.WARM, stream=s.id) for s in self._warm if s.sending is Half.OPEN)
             self._warm.clear()
         return control, self.sender.take()
 

@@ -130,6 +130,14 @@ class Reason(IntEnum):
     EXPIRED = 20  # nobody came back within the resume window
 
 
+def reason_of(code: int) -> Reason:
+    """The reason that a received code stands for; NONE for one that we do not know."""
+    return Reason(code) if code in Reason._value2member_map_ else Reason.NONE
+
+
+# The only reasons that may be given in clear, by one who has not proved itself.
+CLEAR = frozenset({Reason.VERSION, Reason.SUITE, Reason.BUSY, Reason.DRAINING})
+
 # A dialler that gets one of these does not dial again by itself.
 FINAL = frozenset(
     {

@@ -67,9 +67,7 @@ class Acceptor(Side):
         caps: bytes = b"",
     ) -> None:
         """`session` is a fresh 16-byte id. `caps` stays empty but for a vector: any dialler reads them."""
-        super().__init__(
-            identity, offer, caps, entropy=entropy, kem=kem, realm=realm, now_ms=now_ms, binding=binding
-        )
+        super().__init__(identity, offer, caps, entropy=entropy, kem=kem, realm=realm, now_ms=now_ms, binding=binding)
         need(len(session) == 16, "a session id has 16 bytes")
         self._kept = Resumable(ZERO, session)
 
@@ -147,9 +145,7 @@ class Acceptor(Side):
         if found is None:
             return False
         self._kept = Resumable(*found)
-        need(
-            len(self._kept.psk) == 32 and len(self._kept.session) == 16, "a psk has 32 bytes, a session id 16"
-        )
+        need(len(self._kept.psk) == 32 and len(self._kept.session) == 16, "a psk has 32 bytes, a session id 16")
         return True
 
     def _shared(self, private: X25519PrivateKey, hello: Hello, suite: int) -> tuple[bytes, bytes]:

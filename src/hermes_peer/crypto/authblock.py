@@ -28,9 +28,7 @@ def _cipher(secret: bytes) -> tuple[AESGCM, bytes]:
     return AESGCM(expand(secret, b"key")), expand(secret, b"iv", n=12)
 
 
-def seal_block(
-    transcript: Transcript, secret: bytes, body: Body, identity: Identity, context: Context
-) -> bytes:
+def seal_block(transcript: Transcript, secret: bytes, body: Body, identity: Identity, context: Context) -> bytes:
     """The sealed AuthBlock of `identity`; `transcript` moves on past its `fin`."""
     before = transcript.value
     plain = encode_body(body)

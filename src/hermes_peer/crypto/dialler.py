@@ -52,9 +52,7 @@ class Dialler(Side):
 
         Raises UsageError on misuse and HandshakeError("self") if the wanted fingerprint is our own.
         """
-        super().__init__(
-            identity, offer, caps, entropy=entropy, kem=kem, realm=realm, now_ms=now_ms, binding=binding
-        )
+        super().__init__(identity, offer, caps, entropy=entropy, kem=kem, realm=realm, now_ms=now_ms, binding=binding)
         need(len(peer_fingerprint) == 32, "a fingerprint has 32 bytes")
         if psk is None:
             need(not resume_id, "a resume id needs its psk")

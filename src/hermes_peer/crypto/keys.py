@@ -128,4 +128,4 @@ class Identity:
     def _refuse(self, *_: object) -> NoReturn:
         raise TypeError("a private key is neither copied nor pickled")
 
-    __copy__ = __deepcopy__ = __reduce__ = __reduce_ex__ = __getstate__ = _refuse
+    __reduce__ = __reduce_ex__ = __getstate__ = _refuse  # copy and pickle both come this way

@@ -157,13 +157,13 @@ def _check(record: Record) -> None:
         try:
             place = Address.parse(text)
         except UsageError as error:
-            raise ValueError(str(error).rstrip(".")) from None
+            raise ValueError(f"its address is wrong: {str(error).rstrip('.')}") from None
         if place.fingerprint not in ("", record.fingerprint):
-            raise ValueError("an address of it names another key")
+            raise ValueError("its address names another key")
     if not 0 <= record.seq <= SEQ_MAX:
         raise ValueError("its seq is not a 64-bit number")
     if not 0 <= record.issued_ms < 2**53 or not 0 <= record.load < 2**53:
-        raise ValueError("issued_ms or load is out of range")
+        raise ValueError("its issued_ms or load is out of range")
     if not (math.isfinite(record.lease_s) and 0 < record.lease_s <= LEASE_MAX):
         raise ValueError("its lease is not between 0 and 86,400 s")
 

@@ -92,7 +92,7 @@ def split(data: bytes) -> list[Frame]:
 
 # ---------------------------------------------------------------- bodies of fixed layout
 _LINK = struct.Struct(">16sBQQ")
-_PING = struct.Struct(">QIIBQ")
+_PING = struct.Struct(">QIIBQI")
 _CLOSE = struct.Struct(">BBII")
 _U64 = struct.Struct(">Q")
 _2U64 = struct.Struct(">QQ")
@@ -110,9 +110,7 @@ class Link(NamedTuple):
     caps: bytes = b""
 
     def encode(self) -> bytes:
-        return encode(
-            Type.LINK, _LINK.pack(self.session, self.resumed, self.recv_next, self.send_next) + self.caps
-        )
+        return encode(Type.LINK, _LINK.pack(self.session, self.resumed, self.recv_next, self.send_next) + self.caps)
 
     @classmethod
     def decode(cls, body: bytes) -> Link:
@@ -154,24 +152,24 @@ def decode_ack(body: bytes) -> int:
 
 
 class Ping(NamedTuple):
-    """PING and PONG: a rising number, the sender's load, what it has received."""
+    """PING and PONG: a rising number, the sender's load, what it has received, how many links it holds."""
 
     n: int
     in_flight: int
     queue_ms: int
     accepting: bool
     ack: int
+    links: int = 1
 
     def encode(self, type: Type) -> bytes:
-        return encode(
-            type, _PING.pack(self.n, self.in_flight & MASK32, self.queue_ms & MASK32, self.accepting, self.ack)
-        )
+        n, in_flight, queue_ms, accepting, ack, links = self
+        return encode(type, _PING.pack(n, in_flight & MASK32, queue_ms & MASK32, accepting, ack, links & MASK32))
 
     @classmethod
     def decode(cls, body: bytes) -> Ping:
         _enough(body, _PING.size, "PING")
-        n, in_flight, queue_ms, accepting, ack = _PING.unpack_from(body)
-        return cls(n, in_flight, queue_ms, bool(accepting), ack)
+        n, in_flight, queue_ms, accepting, ack, links = _PING.unpack_from(body)
+        return cls(n, in_flight, queue_ms, bool(accepting), ack, links)
 
 
 class CloseMode(IntEnum):
@@ -190,9 +188,7 @@ class Close(NamedTuple):
 
     def encode(self) -> bytes:
         text = self.text.encode("utf-8", "replace")[:CLOSE_TEXT_MAX]
-        return encode(
-            Type.CLOSE, _CLOSE.pack(self.mode, self.code, self.last_stream, self.reconnect_ms) + text
-        )
+        return encode(Type.CLOSE, _CLOSE.pack(self.mode, self.code, self.last_stream, self.reconnect_ms) + text)
 
     @classmethod
     def decode(cls, body: bytes) -> Close:

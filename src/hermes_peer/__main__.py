@@ -1,0 +1,6 @@
+"""`python -m hermes_peer` is the command line."""
+
+from hermes_peer.cli.main import run
+
+if __name__ == "__main__":
+    run()

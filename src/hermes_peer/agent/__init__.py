@@ -1,0 +1,1 @@
+"""The SDK: methods, calls, streams, tasks, the agent itself."""

@@ -1,0 +1,250 @@
+"""The calling side: one call that waits for one answer.
+
+Knows: envelopes, deadlines, what an END says. Refuses to know: names, who retries. Called by: agent, streams.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterable, Callable
+from typing import Any
+
+from hermes_peer.agent.context import CURRENT, new_id, new_span, new_trace
+from hermes_peer.core.session import Session
+from hermes_peer.core.states import Half
+from hermes_peer.errors import CallError, Code, DeadlineExceeded, ProtocolError, SessionLost, call_error
+from hermes_peer.runtime.contact import Contact
+from hermes_peer.runtime.deadlines import Deadlines
+from hermes_peer.wire import jsons, messages
+from hermes_peer.wire.messages import Envelope, Kind, encode_open, pack_item, split_envelope
+
+TTL_DEFAULT = 30.0
+CANCELLED = b'{"code":1,"reason":"cancelled","message":"the caller gave the call up"}'
+EXPIRED = b'{"code":3,"reason":"ttl","message":"the ttl is spent"}'
+EMPTY = b"{}"
+_OK = messages.RESPONSE_HEAD
+_OK_SIZE = len(_OK)
+_now_ms = time.time_ns
+
+
+def make_envelope(
+    method: str,
+    ttl: float | None,
+    *,
+    trace_id: str = "",
+    message_id: str = "",
+    type: str = "request",
+    detach: bool = False,
+) -> Envelope:
+    """The envelope of a new call: a nested one inherits the trace, and no more time than is left (mission M8).
+
+    Raises CallError (DeadlineExceeded) if nothing is left.
+    """
+    request = CURRENT.get()
+    if request is not None:
+        left = request.ttl_left
+        ttl = left if ttl is None or ttl > left else ttl
+        trace_id = trace_id or request.trace_id
+    elif ttl is None:
+        ttl = TTL_DEFAULT
+    if ttl <= 0:
+        raise DeadlineExceeded("ttl", "no time is left for this call", origin="local", trace_id=trace_id)
+    return Envelope(
+        type,  # type: ignore[arg-type]
+        method,
+        message_id or new_id(),
+        ttl,
+        trace_id or new_trace(),
+        new_span(),
+        _now_ms() // 1_000_000,
+        1,
+        bool(message_id),
+        detach,
+    )
+
+
+class Outgoing:
+    """One stream of ours: the owner that waits for its END. `future` has the result, or the error."""
+
+    __slots__ = ("contact", "deadlines", "envelope", "future", "on_progress", "session", "stream", "tick", "upload")
+
+    def __init__(
+        self,
+        contact: Contact,
+        session: Session,
+        envelope: Envelope,
+        deadlines: Deadlines,
+        *,
+        reserved: bool = False,
+        on_progress: Callable[[Any], None] | None = None,
+    ) -> None:
+        self.contact = contact
+        self.session = session
+        self.envelope = envelope
+        self.deadlines = deadlines
+        self.on_progress = on_progress
+        self.tick = 0
+        self.upload: Upload | None = None
+        self.future: asyncio.Future[Any] = contact.endpoint.loop.create_future()
+        stream = self.stream = session.open(reserved=reserved)
+        stream.owner = self
+
+    def begin(self, payload: bytes, items: AsyncIterable[Any] | None = None) -> None:
+        """Send OPEN and start the clock. Raises UsageError for a payload over the message limit."""
+        self.contact.send(self.stream, encode_open(self.envelope, payload), items is None)
+        if items is not None:
+            self.upload = Upload(self, items)
+        self.deadlines.add(self, self.contact.endpoint.loop.time() + self.envelope.ttl)  # type: ignore[operator]
+
+    # ------------------------------------------------------------------ from the stream
+    def message(self, body: bytes, fin: bool, cost: int) -> None:
+        self.session.consumed(self.stream, cost)
+        if body[0] == messages.END:
+            self.end(body, fin)
+        elif body[0] == Kind.PROGRESS:
+            self.progress(body)
+        elif body[0] not in (messages.ITEM, messages.RAW):
+            raise ProtocolError(f"message kind {body[0]} where an answer belongs")
+        # Items of a stream that was called as a plain method are passed over: its END has the result.
+
+    def progress(self, body: bytes) -> None:
+        if self.on_progress is not None:
+            from hermes_peer.agent.tasks import ProgressEvent, read_item
+
+            event = read_item({"progress": jsons.decode(body[1:])})
+            assert isinstance(event, ProgressEvent)
+            self.on_progress(event)
+
+    def end(self, body: bytes, fin: bool) -> None:
+        """The answer. END without FIN, or bytes that cannot be read, break the peer's own promise."""
+        if not fin:
+            raise ProtocolError("END does not end its stream")
+        try:
+            if body.startswith(_OK):
+                self.settle(jsons.decode(body[_OK_SIZE:]), None)
+                return
+            envelope, payload = split_envelope(body)
+            value = jsons.decode(payload) if payload else None
+        except ValueError as bad:
+            self.settle(None, CallError("bad_answer", f"the answer cannot be read: {bad}", code=Code.ERROR_INTERNAL))
+            return
+        if envelope.type == "error":
+            self.settle(None, call_error(value if isinstance(value, dict) else {}, self.envelope.trace_id))
+        else:
+            self.settle(value, None)
+
+    def reset(self, body: bytes) -> None:
+        """The peer aborted the stream without an answer."""
+        try:
+            value = jsons.decode(body) if body else {}
+        except ValueError:
+            value = {}
+        error = call_error(value if isinstance(value, dict) else {}, self.envelope.trace_id)
+        self.settle(None, error)
+
+    def writable(self) -> None:
+        if self.upload is not None:
+            self.upload.writable()
+
+    def warm(self) -> None:
+        pass
+
+    # ------------------------------------------------------------------ ends
+    def settle(self, value: Any, error: BaseException | None) -> None:
+        """The one outcome."""
+        self.deadlines.discard(self)
+        stream = self.stream
+        if stream.sending is Half.OPEN:  # items of ours may still be open: the answer is here, they are not wanted
+            self.session.reset(stream, CANCELLED)
+        self.session.release(stream)
+        if self.upload is not None:
+            self.upload.task.cancel()
+            self.upload = None
+        future = self.future
+        if not future.done():
+            if error is None:
+                future.set_result(value)
+            else:
+                future.set_exception(error)
+
+    def expire(self) -> None:
+        ttl = self.envelope.ttl
+        self.give_up(
+            DeadlineExceeded(
+                "ttl",
+                f"{self.envelope.method} of {self.contact.name} gave no answer within the ttl of {ttl:g} s"
+                + self._line(),
+                origin="local",
+                trace_id=self.envelope.trace_id,
+            ),
+            EXPIRED,
+        )
+
+    def _line(self) -> str:
+        contact = self.contact
+        if contact.pump is not None:
+            return ""
+        why = f": {contact.last_error}" if contact.last_error else ""
+        return f"; the line to it is down{why}"
+
+    def give_up(self, error: BaseException, told: bytes = CANCELLED) -> None:
+        """End it from our side; the handler is cancelled."""
+        if self.contact.session is self.session:
+            self.session.reset(self.stream, told)
+            self.contact.nudge()
+        self.settle(None, error)
+
+    def lost(self, text: str, offset: int = 0) -> None:
+        """The session has ended (spec: session, section 4)."""
+        ran = self.session.fate(self.stream)
+        self.settle(None, SessionLost(text, ran=ran, offset=offset))
+
+    async def wait(self) -> Any:
+        """The result. Cancelling this cancels the call."""
+        try:
+            return await self.future
+        except asyncio.CancelledError:
+            if not self.future.done() or self.future.cancelled():
+                self.give_up(asyncio.CancelledError())
+                if not self.future.cancelled():
+                    self.future.exception()
+            raise
+
+
+class Upload:
+    """Items that go up beside a call: a task that waits whenever the peer's window is full."""
+
+    __slots__ = ("_call", "_waiter", "task")
+
+    def __init__(self, call: Outgoing, items: AsyncIterable[Any]) -> None:
+        self._call = call
+        self._waiter: asyncio.Future[None] | None = None
+        self.task = call.contact.endpoint.loop.create_task(self._run(items))
+
+    def writable(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def _run(self, items: AsyncIterable[Any]) -> None:
+        call, stream = self._call, self._call.stream
+        try:
+            index = 0
+            async for value in items:
+                if type(value) is bytes:
+                    message = pack_item(messages.RAW, index) + value
+                else:
+                    message = pack_item(messages.ITEM, index) + jsons.encode(value, "item")
+                index += 1
+                call.contact.send(stream, message)
+                while stream.queue and stream.sending is Half.OPEN:
+                    stream.notify = True
+                    self._waiter = call.contact.endpoint.loop.create_future()
+                    await self._waiter
+                if stream.sending is not Half.OPEN:
+                    return
+            call.contact.send(stream, messages.NOMORE_MESSAGE, True)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # the items' own source failed: the call cannot be whole
+            call.give_up(error)

@@ -1,0 +1,213 @@
+"""From a name to a contact: live links first, then registry records, then pins with an address.
+
+Knows: trust, policy, records, which instances of a name live. Refuses to know: methods, payloads, streams.
+Called by: agent. A name counts only if it was granted; a registry introduces and never gives authority.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hermes_peer.access.policy import Policy
+from hermes_peer.access.trust import Trust
+from hermes_peer.core.config import Caps
+from hermes_peer.core.node import Verdict
+from hermes_peer.core.states import Reason
+from hermes_peer.errors import LinkError, UsageError
+from hermes_peer.registry.base import Registry
+from hermes_peer.registry.record import Record
+from hermes_peer.registry.view import View
+from hermes_peer.runtime.contact import Contact
+from hermes_peer.wire.address import Address
+
+if TYPE_CHECKING:
+    from hermes_peer.access.home import Home
+    from hermes_peer.runtime.endpoint import Endpoint
+
+log = logging.getLogger("hermes_peer.trust")
+FRESH_S = 2.0  # how long a look-up of a name with several instances holds
+
+
+class Directory:
+    """`route(target)` is the hot path of a call: a dict look-up while nothing changes."""
+
+    def __init__(self, home: Home, own: bytes, own_name: str, registry: Registry) -> None:
+        self.trust = Trust(home)
+        self.policy = Policy(home)
+        self.view = View(registry, self.trust)
+        self.endpoint: Endpoint | None = None
+        self._own = own
+        self._own_name = own_name
+        self._routes: dict[str, list[Contact]] = {}
+        self._fresh: dict[str, float] = {}
+        self._home_keys: dict[bytes, bool] = {}
+
+    # ------------------------------------------------------------------ who is who
+    def judge(self, fingerprint: bytes, caps: Caps) -> Verdict:
+        """The trust list's word on a proven key (spec: handshake, section 6)."""
+        grant = self.trust.grant(fingerprint.hex(), time.time())
+        if (not grant.allowed or caps.agent not in grant.names) and self.trust.reload_if_changed():
+            grant = self.trust.grant(fingerprint.hex(), time.time())  # an agent of this home that just began
+        shown = fingerprint.hex()
+        if not grant.allowed:
+            return Verdict(
+                frozenset(),
+                Reason.UNTRUSTED,
+                f"this key is not trusted here: {shown}; the other side lets it in with "
+                f"'hermes-peer trust add {shown} name={caps.agent}'",
+            )
+        if caps.agent not in grant.names:
+            names = ", ".join(sorted(grant.names)) or "no name"
+            return Verdict(
+                frozenset(),
+                Reason.NAME,
+                f"this key calls itself {caps.agent}, and is granted {names}; "
+                f"rename the agent, or pin the key under that name with 'hermes-peer trust add {shown} "
+                f"name={caps.agent}'",
+            )
+        self._home_keys[fingerprint] = grant.home
+        return Verdict(frozenset({caps.agent}))
+
+    def allows(self, contact: Contact, method: str) -> bool:
+        """The permission matrix (mission M11)."""
+        peer = contact.peer
+        return self.policy.verdict(
+            peer.names, peer.fingerprint.hex(), self._home_keys.get(peer.fingerprint, False), self._own_name, method
+        ).allowed
+
+    def reload(self) -> tuple[bool, bool]:
+        """Look whether trust or policy changed on disk: (trust changed, policy changed)."""
+        trust, policy = self.trust.reload_if_changed(), self.policy.reload_if_changed()
+        if trust:
+            self._routes.clear()
+        return trust, policy
+
+    def changed(self, contact: Contact) -> None:
+        """A link came or went."""
+        for name in contact.peer.names:
+            self._routes.pop(name, None)
+            self._fresh.pop(name, None)
+
+    # ------------------------------------------------------------------ where is who
+    def route(self, target: str, now: float) -> Contact | None:
+        """A contact with a session for `target`, the least loaded of its instances; None: use `find`."""
+        routes = self._routes.get(target)
+        if routes is None:
+            return None
+        if len(routes) == 1:
+            contact = routes[0]
+            return contact if contact.session is not None and contact.pump is not None else None
+        if now > self._fresh.get(target, 0.0):
+            return None
+        return min((c for c in routes if c.pump is not None), key=_load, default=None)
+
+    def find(self, target: str, now: float) -> list[Contact]:
+        """All contacts that may serve `target`, best first; they may have no link yet. Raises LinkError, UsageError.
+
+        `target` is a granted name, 64 hex digits of a fingerprint, or an address with a fingerprint.
+        """
+        endpoint = self.endpoint
+        assert endpoint is not None
+        if "://" in target:
+            return [self._by_address(Address.parse(target))]
+        if len(target) == 64 and all(c in "0123456789abcdef" for c in target):
+            return [self._by_key(target)]
+        found: dict[bytes, Contact] = {}
+        for key, contact in endpoint.contacts.items():
+            if target in contact.peer.names and contact.session is not None:
+                found[key] = contact
+        for record in self.view.lookup(target, time.time()):
+            key = bytes.fromhex(record.fingerprint)
+            if key != self._own:
+                found.setdefault(key, self._contact(key, target))
+        for fingerprint in self.trust.fingerprints(target):
+            key = bytes.fromhex(fingerprint)
+            if key not in found and key != self._own and self._pinned(target, fingerprint):
+                found[key] = self._contact(key, target)
+        if not found:
+            raise LinkError(self._unknown(target), reason="address")
+        contacts = sorted(found.values(), key=lambda c: (c.pump is None, c.session is None, _load(c)))
+        live = [c for c in contacts if c.pump is not None]
+        self._routes[target] = live or contacts
+        self._fresh[target] = now + FRESH_S
+        return contacts
+
+    def all(self) -> list[Record]:
+        """Every living record that this home may know (mission M5)."""
+        return self.view.all(time.time())
+
+    def _unknown(self, target: str) -> str:
+        own = " (only this agent itself has that name)" if target == self._own_name else ""
+        names = sorted({record.agent_id for record in self.all()})
+        running = f"running: {', '.join(names)}" if names else "no agent is running"
+        return (
+            f"no agent named {target} is known here{own}; {running}; for one on another machine: "
+            f"'hermes-peer trust add FINGERPRINT name={target} at=hermes://HOST:PORT'"
+        )
+
+    def _pinned(self, name: str, fingerprint: str) -> list[Address]:
+        return [a for a in self.trust.address(name) if a.fingerprint in ("", fingerprint)]
+
+    def _contact(self, key: bytes, name: str) -> Contact:
+        assert self.endpoint is not None
+        contact = self.endpoint.contact(key)
+        if not contact.peer.names:
+            contact.peer.names = frozenset({name})
+
+        def addresses() -> Sequence[Address]:
+            # Asked anew at each attempt: an instance may have moved (HPC-072).
+            fingerprint = key.hex()
+            found: dict[Address, None] = {}
+            for record in self.view.lookup(name, time.time()):
+                if record.fingerprint == fingerprint:
+                    found.update(dict.fromkeys(record.places()))
+            found.update(dict.fromkeys(self._pinned(name, fingerprint)))
+            if contact.peer.caps is not None:
+                found.update(dict.fromkeys(Address.parse(text) for text in contact.peer.caps.addr))
+            return list(found)
+
+        contact.find_addresses = addresses
+        return contact
+
+    def _by_key(self, fingerprint: str) -> Contact:
+        grant = self.trust.grant(fingerprint, time.time())
+        if not grant.allowed:
+            raise LinkError(
+                f"the key {fingerprint} is not trusted here: 'hermes-peer trust add {fingerprint} name=NAME' changes that",
+                reason="untrusted",
+                refused=True,
+            )
+        return self._contact(bytes.fromhex(fingerprint), min(grant.names, default=fingerprint[:16]))
+
+    def _by_address(self, address: Address) -> Contact:
+        if not address.fingerprint:
+            known = [p for p in self.trust.pins() if p.at is not None and p.at.endpoint == address.endpoint]
+            if not known:
+                known_records = [
+                    r for r in self.all() if any(place.endpoint == address.endpoint for place in r.places())
+                ]
+                if not known_records:
+                    raise UsageError(
+                        f"whose address is {address}? Put the fingerprint before it (hermes://FINGERPRINT@HOST:PORT), "
+                        f"or pin it: 'hermes-peer trust add FINGERPRINT name=NAME at={address}'; the other side shows "
+                        "it with 'hermes-peer trust show'"
+                    )
+                return self._by_key(known_records[0].fingerprint)
+            return self._by_key(known[0].fingerprint)
+        contact = self._by_key(address.fingerprint)
+        contact.find_addresses = lambda: [address]
+        return contact
+
+
+def _load(contact: Contact) -> tuple[bool, int, int]:
+    """Sorting key: who accepts, has the shortest queue, and the fewest calls in work (mission M4, L7)."""
+    link = contact.pump.link if contact.pump is not None else None
+    session = contact.session
+    load = link.heartbeat.load if link is not None else None
+    ours = session.places.open_mine if session is not None else 0
+    if load is None:
+        return True, 0, ours
+    return not load.accepting, load.queue_ms, load.in_flight + ours

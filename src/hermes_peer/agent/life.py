@@ -1,0 +1,262 @@
+"""What exists while an agent runs: its slot, endpoint, served calls, announcements, timers.
+
+Knows: the order in which these begin and end. Refuses to know: what methods do, how calls are made.
+Called by: HermesAgent, once per run. Closing is legal from any task, in any order, twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import platform
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hermes_peer import __version__
+from hermes_peer.access.home import Home
+from hermes_peer.access.slot import Slot
+from hermes_peer.agent.directory import Directory
+from hermes_peer.agent.serving import Server
+from hermes_peer.core.config import Config, caps_of
+from hermes_peer.core.node import Node
+from hermes_peer.core.session import Session
+from hermes_peer.core.states import Reason
+from hermes_peer.crypto.handshake import Offer
+from hermes_peer.crypto.kem import MlKem768
+from hermes_peer.errors import UsageError
+from hermes_peer.registry.folder import FolderRegistry
+from hermes_peer.registry.presence import Presence
+from hermes_peer.registry.record import LEASE, Record
+from hermes_peer.runtime.contact import Contact
+from hermes_peer.runtime.endpoint import Endpoint
+from hermes_peer.wire.address import Address
+
+if TYPE_CHECKING:
+    from hermes_peer.agent.agent import HermesAgent
+
+log = logging.getLogger("hermes_peer.agent")
+RELOAD_S = 0.5
+
+
+class Life:
+    """One run of one agent in one event loop."""
+
+    def __init__(self, agent: HermesAgent, home: Home, slot: Slot, config: Config) -> None:
+        self.agent = agent
+        self.home = home
+        self.slot = slot
+        self.loop = asyncio.get_running_loop()
+        self.instance = os.urandom(8).hex()
+        self.started = time.time()
+        self.addresses: list[Address] = []
+        registry = FolderRegistry(agent.registry_path or home.registry_dir)
+        self.directory = Directory(home, slot.identity.fingerprint, agent.name, registry)
+        self.server = Server(agent, agent.methods, self.loop)
+        caps = caps_of(
+            config,
+            agent.name,
+            self.instance,
+            tags=tuple(agent.capabilities),
+            seal="required" if agent.encrypt else "none",
+            product=f"hermes-peer/{__version__}",
+        )
+        node = Node(
+            slot.identity,
+            caps,
+            config,
+            self.directory.judge,
+            entropy=os.urandom,
+            kem=MlKem768(),
+            offer=Offer(suites=agent.suites),
+            realm=home.realm,
+            boot_id=_boot_id(),
+            wall_ms=lambda: time.time_ns() // 1_000_000,
+        )
+        self.endpoint = Endpoint(
+            node,
+            serve=self.server.serve,
+            ended=self._session_ended,
+            changed=self.directory.changed,
+            redial_limit=agent.redial_limit,
+        )
+        self.directory.endpoint = self.endpoint
+        self._presence: Presence | None = None
+        self._announce_timer: asyncio.TimerHandle | None = None
+        self._reload_timer: asyncio.TimerHandle | None = None
+        self._background: set[asyncio.Task[Any]] = set()
+        self._closing: asyncio.Future[None] | None = None
+
+    async def begin(self, listen: Sequence[Address]) -> None:
+        """Listen, announce, watch the trust list. Raises LinkError for an address that cannot be had."""
+        import msgspec
+
+        for address in listen:
+            taken = await self.endpoint.listen(address)
+            self.addresses.append(taken.with_fingerprint(self.slot.fingerprint))
+        node = self.endpoint.node
+        node.caps = msgspec.structs.replace(
+            node.caps, addr=tuple(str(a) for a in self.addresses if a.host not in ("0.0.0.0", "::"))
+        )
+        if self.addresses:
+            self._presence = Presence(
+                FolderRegistry(self.agent.registry_path or self.home.registry_dir), self.slot.identity, self._record
+            )
+            self._announce()
+        self._reload_timer = self.loop.call_later(RELOAD_S, self._reload)
+        for target in self.agent.keep_links:
+            self.spawn(self._keep(target))
+        for period, function in self.agent.periodic:
+            self.spawn(self._every(period, function))
+
+    async def close(self, grace: float) -> None:
+        """Refuse new work, give what runs `grace` seconds, end the rest."""
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
+            return
+        self._closing = self.loop.create_future()
+        try:
+            self.server.draining = True
+            if self._reload_timer is not None:
+                self._reload_timer.cancel()
+            if self._announce_timer is not None:
+                self._announce_timer.cancel()
+            if self._presence is not None:
+                self._presence.withdraw()
+            for task in self._background:
+                task.cancel()
+            self.endpoint.announce_drain()
+            deadline = self.loop.time() + grace
+            while self.server.running and self.loop.time() < deadline:
+                await asyncio.sleep(0.01)
+            for inbound in list(self.server.running):
+                inbound.stop(_shutting_down())
+            await asyncio.sleep(0)
+            await self.endpoint.close()
+            self.server.close()
+            await asyncio.gather(*self._background, return_exceptions=True)
+            await asyncio.sleep(0)
+        finally:
+            self.slot.release()
+            if not self._closing.done():
+                self._closing.set_result(None)
+
+    def spawn(self, coroutine: Any) -> asyncio.Task[Any]:
+        """A task that lives no longer than this run."""
+        task = self.loop.create_task(coroutine)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+    def readdress(self) -> None:
+        """Methods or tags changed: tell the registry at once (mission I15)."""
+        if self._presence is not None and self._closing is None:
+            self._announce()
+
+    # ------------------------------------------------------------------ inside
+    def _session_ended(self, contact: Contact, session: Session, reason: Reason, text: str) -> None:
+        self.server.session_ended(contact, session)
+        waiting = [stream.owner for stream in session.places.streams.values()]
+        waiting += [stream.owner for stream in session.sender.unsent()]
+        for owner in waiting:
+            lost = getattr(owner, "lost", None)
+            if lost is not None:
+                lost(f"the session with {contact.name} ended: {text or reason.name.lower()}")
+        self.directory.changed(contact)
+
+    def _record(self) -> Record:
+        agent = self.agent
+        return Record(
+            agent_id=agent.name,
+            instance_id=self.instance,
+            key="",
+            addresses=[str(a) for a in self.addresses],
+            capabilities=list(agent.capabilities),
+            seq=0,
+            issued_ms=0,
+            lease_s=LEASE,
+            load=len(self.server.running),
+            methods=[m.name for m in agent.methods if m.public],
+        )
+
+    def _announce(self) -> None:
+        assert self._presence is not None
+        if self._announce_timer is not None:
+            self._announce_timer.cancel()
+        before = self._presence.problem
+        delay = self._presence.renew(time.time())
+        if self._presence.problem != before:
+            log.warning("%s", self._presence.problem or "the registry has us listed again")
+        self._announce_timer = self.loop.call_later(delay, self._announce)
+
+    def _reload(self) -> None:
+        self._reload_timer = self.loop.call_later(RELOAD_S, self._reload)
+        trust, policy = self.directory.reload()
+        if trust:
+            for contact in list(self.endpoint.contacts.values()):
+                caps = contact.peer.caps
+                if caps is None or contact.session is None:
+                    continue
+                verdict = self.directory.judge(contact.peer.fingerprint, caps)
+                if verdict.reason is not Reason.NONE:
+                    log.warning("%s is no longer trusted: its session ends", contact.name)
+                    self.endpoint.end_session(contact, Reason.UNTRUSTED, verdict.text)
+        if trust or policy:
+            self.server.recheck()
+
+    async def _keep(self, target: str) -> None:
+        """Hold a link to `target`, so that it can call us though we do not listen."""
+        while True:
+            try:
+                contact = self.directory.find(target, self.loop.time())[0]
+                contact.keep = True
+                await contact.ready()
+                return
+            except Exception as error:
+                log.info("no link to %s yet: %s", target, error)
+                await asyncio.sleep(2.0)
+
+    async def _every(self, period: float, function: Any) -> None:
+        while True:
+            await asyncio.sleep(period)
+            try:
+                result = function()
+                if asyncio.iscoroutine(result):
+                    await result
+            except Exception:
+                log.exception("a periodic function of %s failed", self.agent.name)
+
+
+def open_slot(agent: HermesAgent) -> tuple[Home, Slot]:
+    """The home and the lowest free slot of this agent's name. Raises UsageError."""
+    home = Home.open(agent.home)
+    return home, home.slot(agent.name, secret_key_path=agent.secret_key_path)
+
+
+def listen_addresses(agent: HermesAgent, slot: Slot) -> list[Address]:
+    """Where to listen: what was asked for, else the Unix socket of the slot. Raises UsageError."""
+    if agent.listen is False:
+        return []
+    if agent.listen is None:
+        return [Address.unix(str(slot.socket_path))]
+    texts = [agent.listen] if isinstance(agent.listen, str) else list(agent.listen)
+    for text in texts:
+        if not isinstance(text, str):
+            raise UsageError(f"listen= takes addresses such as 'hermes://0.0.0.0:7891', not {text!r}")
+    return [Address.unix(str(slot.socket_path)), *(Address.parse(text) for text in texts)]
+
+
+def _boot_id() -> bytes:
+    """What only this running machine knows; two processes that have it are on one host (mission M10)."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
+    except OSError:
+        return platform.node().encode()
+
+
+def _shutting_down() -> Any:
+    from hermes_peer.errors import Unavailable
+
+    return Unavailable("draining", "this agent was shut down while the call ran", retryable=True)

@@ -1,0 +1,89 @@
+"""An agent as the main thing of a process: the loop, signals, the line that says it is ready.
+
+Knows: signals and event loops. Refuses to know: what the agent does. Called by: `agent.start()`, `hermes-peer run`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from hermes_peer.errors import HermesError
+
+if TYPE_CHECKING:
+    from hermes_peer.agent.agent import HermesAgent
+
+_under_run = False  # `hermes-peer run FILE` imports the file and starts its agent itself
+
+
+def loaded_by_run(value: bool) -> None:
+    """While `hermes-peer run` imports a file, `agent.start()` in it returns at once."""
+    global _under_run
+    _under_run = value
+
+
+def start(agent: HermesAgent) -> None:
+    """Run until a signal. A user's mistake ends in one plain sentence and exit code 2 or 3."""
+    if _under_run:
+        return
+    raise_or_exit = run_blocking(agent)
+    if raise_or_exit:
+        sys.exit(raise_or_exit)
+
+
+def run_blocking(agent: HermesAgent) -> int:
+    """The process's exit code: 0 after a signal's orderly end, 2 misuse, 3 no address to listen on."""
+    logging.basicConfig(level=os.environ.get("HERMES_PEER_LOG", "WARNING").upper(), format="%(levelname)s %(message)s")
+    try:
+        with asyncio.Runner(loop_factory=new_loop_factory()) as runner:
+            runner.run(_main(agent))
+    except HermesError as error:
+        from hermes_peer.errors import LinkError
+
+        print(f"hermes-peer: {error}", file=sys.stderr)  # noqa: T201
+        return 3 if isinstance(error, LinkError) else 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def new_loop_factory() -> object:
+    """uvloop where it is installed ([speed]), else asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+async def _main(agent: HermesAgent) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    count = 0
+
+    def on_signal() -> None:
+        nonlocal count
+        count += 1
+        if count > 1:
+            os._exit(130)
+        stop.set()
+
+    async with agent:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, on_signal)
+        life = agent._running()
+        if life.home.created:
+            print(f"made a new home in {life.home.path}", flush=True)  # noqa: T201
+        sealed = "" if agent.encrypt else ", unsealed where the host is shared"
+        where = " and ".join(str(a.endpoint) for a in life.addresses) or "no address (it calls, and is called back)"
+        print(f"{agent.name} is ready at {where}{sealed}", flush=True)  # noqa: T201
+        waiting = [asyncio.ensure_future(stop.wait())]
+        if agent._stopped is not None:
+            waiting.append(asyncio.ensure_future(agent._stopped.wait()))
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for future in waiting:
+            future.cancel()

@@ -1,0 +1,1 @@
+"""The only rooms that know core and transport: pump, contact, endpoint, back-off, deadlines, runner."""

@@ -1,0 +1,276 @@
+"""The standing relation with one peer: where it lives, the pump that carries its session now, and dialling it again.
+
+Knows: addresses, back-off, who waits for a link. Refuses to know: bytes, streams' contents, trust.
+Called by: endpoint (links come and go), the agent (`ready`, `send`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hermes_peer.core.link import Link
+from hermes_peer.core.peer import Peer
+from hermes_peer.core.session import Session
+from hermes_peer.core.states import FINAL, Reason
+from hermes_peer.core.stream import Stream
+from hermes_peer.errors import HermesError, LinkError, UsageError
+from hermes_peer.runtime.backoff import Backoff
+from hermes_peer.runtime.pump import Pump
+from hermes_peer.transport import base
+from hermes_peer.wire.address import Address
+
+if TYPE_CHECKING:
+    from hermes_peer.runtime.endpoint import Endpoint
+
+log = logging.getLogger("hermes_peer.link")
+TRIES = 4  # at once, then after about 1, 2 and 4 s: then whoever waits is told (mission M9)
+YIELD_S = 2.0  # the side that was dialled leaves the first redial to the other for this long
+
+
+class Contact:
+    """`session` is None until the first link is up, and again after the session has ended."""
+
+    def __init__(self, endpoint: Endpoint, peer: Peer) -> None:
+        self.endpoint = endpoint
+        self.peer = peer
+        self.session: Session | None = None
+        self.pump: Pump | None = None
+        self.find_addresses: Callable[[], Sequence[Address]] = lambda: ()
+        self.keep = False  # hold a link even without work
+        self.backoff = Backoff()
+        self.lost_at: float | None = None
+        self.recoveries: list[float] = []  # seconds without a link, newest last, at most 1,000
+        self.breaks = 0
+        self.last_error: LinkError | None = None
+        self.address = ""  # of the newest link
+        self._batch = endpoint.node.config.batch
+        self._waiters: list[asyncio.Future[None]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._attempt: asyncio.Future[LinkError | None] | None = None
+        self._marks = (0, 0)
+        self._closed = False
+
+    # ------------------------------------------------------------------ the agent's side
+    def send(self, stream: Stream, message: bytes, fin: bool = False) -> None:
+        """Queue a message; it leaves in this turn of the loop. Raises UsageError (spec: session, section 3)."""
+        session = self.session
+        if session is None:
+            return  # it ended; the stream's owner has been told
+        session.send(stream, message, fin)
+        pump = self.pump
+        if pump is not None:
+            if session.sender.batched >= self._batch:
+                pump.flush()
+            elif not pump.scheduled:
+                pump.schedule()
+        else:
+            self.wake()
+
+    def nudge(self) -> None:
+        """Something besides a message waits to be sent: credit, a reset."""
+        pump = self.pump
+        if pump is not None:
+            if not pump.scheduled:
+                pump.schedule()
+        else:
+            self.wake()
+
+    async def ready(self) -> Session:
+        """The session, dialling first if there is none. Raises LinkError after TRIES attempts or a final refusal."""
+        while self.session is None:
+            if self._closed:
+                raise LinkError("this agent is closed", reason="closed")
+            future: asyncio.Future[None] = self.endpoint.loop.create_future()
+            self._waiters.append(future)
+            self.wake()
+            try:
+                await future
+            finally:
+                if future in self._waiters:
+                    self._waiters.remove(future)
+        return self.session
+
+    def wake(self) -> None:
+        """Dial if a link is wanted and nobody is at it."""
+        if self.pump is None and self._task is None and not self._closed and self._wanted():
+            self._task = self.endpoint.loop.create_task(self._redial())
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._fail(LinkError("this agent is closed", reason="closed"))
+
+    # ------------------------------------------------------------------ the endpoint's side
+    def up(self, pump: Pump, link: Link) -> None:
+        """A link carries the session."""
+        session = link.session
+        assert session is not None and pump.pipe is not None
+        now = self.endpoint.loop.time()
+        self.session = session
+        self.pump = pump
+        pump.contact = self
+        self.address = pump.pipe.remote
+        self._marks = self._progress()
+        if link.caps is not None:
+            self.backoff.crowd = max(1, link.heartbeat.load.links)
+        if self.lost_at is not None:
+            self.recoveries = [*self.recoveries[-999:], now - self.lost_at]
+            log.info("link to %s is back after %.0f ms", self.name, (now - self.lost_at) * 1000)
+            self.lost_at = None
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._settle_attempt(None)
+        pump.schedule()
+
+    def down(self, link: Link, reason: Reason, text: str) -> None:
+        """The link is gone; if something is open, find another."""
+        self.pump = None
+        self.backoff.crowd = max(1, link.heartbeat.load.links)
+        if self._progress() != self._marks:
+            self.backoff.reset()
+        session = self.session
+        if reason is Reason.IDLE and not self._wanted():
+            return
+        self.breaks += 1
+        self.lost_at = self.endpoint.loop.time()
+        if reason in FINAL:
+            self._final(LinkError(text, reason=reason.name.lower(), refused=True))
+            return
+        log.info("link to %s was lost (%s)", self.name, text)
+        if session is not None and not link.dialled:
+            self.endpoint.loop.call_later(YIELD_S, self.wake)
+        else:
+            self.wake()
+
+    def dial_failed(self, link: Link, reason: Reason, text: str) -> None:
+        if reason is Reason.LOST or reason is Reason.PROOF:
+            text = (
+                f"{self.name} closed the connection without an answer: the address is not that of the key "
+                f"{self.peer.fingerprint.hex()}, or it is no Hermes Peer"
+            )
+        self._settle_attempt(LinkError(text, reason=reason.name.lower(), refused=reason in FINAL))
+
+    def ended(self) -> None:
+        """The session is over for good."""
+        self.session = None
+        self.lost_at = None
+        if self._waiters or self.keep:
+            self.wake()
+
+    @property
+    def name(self) -> str:
+        """What people call the peer."""
+        return min(self.peer.names, default="") or self.peer.fingerprint.hex()[:16]
+
+    # ------------------------------------------------------------------ inside
+    def _progress(self) -> tuple[int, int]:
+        session = self.session
+        return (session.receiver.next, session.sender.replay.acked) if session is not None else (0, 0)
+
+    def _wanted(self) -> bool:
+        session = self.session
+        return self.keep or bool(self._waiters) or (session is not None and not session.idle)
+
+    async def _redial(self) -> None:
+        try:
+            while self.pump is None and self._wanted():
+                if self.session is not None or self.backoff.attempts:
+                    await asyncio.sleep(self.backoff.delay())
+                else:
+                    self.backoff.attempts = 1
+                if self.pump is not None:
+                    return
+                error = await self._try_all()
+                if error is None:
+                    return
+                self.last_error = error
+                if error.refused:
+                    self._final(error)
+                    return
+                limit = self.endpoint.redial_limit
+                if self.session is None and self.backoff.attempts >= (limit or TRIES):
+                    self.backoff.reset()
+                    self._fail(error)
+                elif limit and self.backoff.attempts > limit:
+                    self._final(error)
+        finally:
+            self._task = None
+
+    async def _try_all(self) -> LinkError | None:
+        error = LinkError(
+            f"no address is known for {self.name}: start it, or add one with "
+            f"'hermes-peer trust add FINGERPRINT name={self.name} at=hermes://HOST:PORT'",
+            reason="address",
+        )
+        for address in self.find_addresses():
+            try:
+                failed = await self._try(address)
+            except LinkError as refused:
+                failed = refused
+            except UsageError as misuse:
+                failed = LinkError(str(misuse), reason="self", refused=True)
+            if failed is None or failed.refused:
+                return failed
+            error = failed
+        return error
+
+    async def _try(self, address: Address) -> LinkError | None:
+        """One dial. None if a link is up, whoever dialled it."""
+        attempt = self._attempt = self.endpoint.loop.create_future()
+        endpoint, key = self.endpoint, self.peer.fingerprint
+
+        def make_link(pump: Pump) -> Link:
+            local = pump.pipe is not None and pump.pipe.local
+            return endpoint.node.dial(key, endpoint.loop.time(), local=local)
+
+        if key == endpoint.node.identity.fingerprint:
+            raise UsageError("this address belongs to this agent's own key: an agent does not dial itself")
+        await base.dial(address, lambda: Pump(endpoint, make_link))
+        return await attempt
+
+    def _settle_attempt(self, error: LinkError | None) -> None:
+        if self._attempt is not None and not self._attempt.done():
+            self._attempt.set_result(error)
+
+    def _final(self, error: LinkError) -> None:
+        """No use in dialling again by ourselves: tell everybody who waits, and end what hangs on it."""
+        self._fail(error)
+        self.lost_at = None
+        if self.session is not None:
+            self.endpoint.end_session(self, Reason.LOST, str(error))
+
+    def _fail(self, error: HermesError) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_exception(error)
+
+    def report(self) -> dict[str, Any]:
+        """For `list` and `status`: what a person asks about one line."""
+        session, link = self.session, self.pump.link if self.pump else None
+        beat = link.heartbeat if link else None
+        return {
+            "agent": self.name,
+            "fingerprint": self.peer.fingerprint.hex(),
+            "instance": self.peer.instance,
+            "address": self.address,
+            "state": self.peer.state,
+            "sealed": link.sealed if link else None,
+            "rtt_ms": round(beat.rtt * 1000, 3) if beat and beat.rtt else None,
+            "in_flight": beat.load.in_flight if beat else 0,
+            "queue_ms": beat.load.queue_ms if beat else 0,
+            "accepting": beat.load.accepting if beat else None,
+            "streams": len(session.places.streams) if session else 0,
+            "links": session.links if session else 0,
+            "breaks": self.breaks,
+            "recovery_ms": round(self.recoveries[-1] * 1000, 1) if self.recoveries else None,
+            "heartbeat_s": beat.period if beat else None,
+            "message_limit": session.settings.message if session else None,
+        }

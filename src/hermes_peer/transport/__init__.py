@@ -1,0 +1,1 @@
+"""Byte pipes. Knows sockets; refuses to know frames, keys and sessions."""

@@ -1,0 +1,213 @@
+"""Who is trusted: the fingerprint decides, a deny wins, a broken file changes nothing (attacks 8, 12, 58)."""
+
+import os
+
+import pytest
+
+from hermes_peer.access.home import Home
+from hermes_peer.access.pins import weak_fingerprints
+from hermes_peer.access.trust import Trust
+from hermes_peer.wire.address import Address
+
+from .conftest import A, B, C
+
+NOW = 1_800_000_000.0  # 2027-01-15 08:00 UTC
+
+
+def pin(fingerprint, name, **more):
+    lines = [
+        f'fingerprint = "{fingerprint}"',
+        f'name = "{name}"',
+        *(f'{key} = "{value}"' for key, value in more.items()),
+    ]
+    return "[[pin]]\n" + "\n".join(lines) + "\n\n"
+
+
+def denial(fingerprint, reason=""):
+    return f'[[deny]]\nfingerprint = "{fingerprint}"\nreason = "{reason}"\n\n'
+
+
+def test_nobody(home, trust_text):
+    for text in ("", "# only a comment\n"):
+        trust_text(text)
+        grant = Trust(home).grant(A, NOW)
+        assert (grant.allowed, grant.names, grant.home) == (False, frozenset(), False)
+        assert grant.reason == (
+            f"The key {A[:16]}… is in no trust file; if you know it, run: hermes-peer trust add {A} name=NAME"
+        )
+    home.trust_file.unlink()
+    assert not Trust(home).grant(A, NOW).allowed
+
+
+def test_a_pin_grants_its_name(home, trust_text):
+    trust_text(pin(A.upper(), "worker", at="hermes://192.0.2.7:7891", note="x") + pin(A, "helper") + pin(B, "worker"))
+    trust = Trust(home)
+    grant = trust.grant(A, NOW)
+    assert grant.allowed and not grant.home and grant.names == {"worker", "helper"}
+    assert grant.reason == f"trust.toml pins {A[:16]}… as helper and worker." and grant.source == "trust.toml"
+    assert trust.grant(A.upper(), NOW) == grant
+    assert trust.fingerprints("worker") == [A, B] and trust.fingerprints("nobody") == []
+    assert trust.address("worker") == [Address.parse(f"hermes://{A}@192.0.2.7:7891")]
+    assert [(each.fingerprint, each.name) for each in trust.pins()] == [(A, "worker"), (A, "helper"), (B, "worker")]
+
+
+@pytest.mark.attack(58)
+def test_a_name_pinned_for_one_key_says_nothing_of_another(home, trust_text):
+    trust_text(pin(A, "worker") + pin(B, "helper"))
+    trust = Trust(home)
+    assert "worker" not in trust.grant(B, NOW).names and not trust.grant(C, NOW).allowed
+    for twisted in ("", "worker", A[:-1], A + "0", A[:-1] + "\u0661", "\x1b[2J" + A, "é" * 64):
+        grant = trust.grant(twisted, NOW)
+        assert not grant.allowed and "\x1b" not in grant.reason
+
+
+@pytest.mark.attack(12)
+def test_a_deny_wins_over_all(home, trust_text):
+    slot = home.slot("worker")
+    trust_text(denial(slot.fingerprint.upper(), "stolen laptop") + pin(A, "x", at="hermes://h") + denial(A))
+    trust = Trust(home)
+    grant = trust.grant(slot.fingerprint, NOW)
+    assert not grant.allowed and grant.names == frozenset()
+    assert grant.reason == f"The key {slot.fingerprint[:16]}… is denied by trust.toml (stolen laptop)."
+    assert trust.grant(A, NOW).reason == f"The key {A[:16]}… is denied by trust.toml."
+    assert trust.address("x") == [] and trust.fingerprints("x") == [] and len(trust.denials()) == 2
+
+
+@pytest.mark.attack(12)
+def test_a_deny_is_seen_at_the_next_look(home, trust_text):
+    trust_text(pin(A, "worker"))
+    trust = Trust(home)
+    assert not trust.reload_if_changed() and trust.grant(A, NOW).allowed
+    trust_text(pin(A, "worker") + denial(A))  # in place, as some editors write
+    assert trust.reload_if_changed() and not trust.grant(A, NOW).allowed
+    home.trust_file.with_name("t").write_text(pin(A, "worker"))
+    os.replace(home.trust_file.with_name("t"), home.trust_file)  # by rename, as others do
+    assert trust.reload_if_changed() and trust.grant(A, NOW).allowed
+    (home.trust_dir / "more.toml").write_text(denial(A))
+    assert trust.reload_if_changed() and not trust.grant(A, NOW).allowed
+    (home.trust_dir / "more.toml").write_text(denial(B))
+    assert trust.reload_if_changed() and trust.grant(A, NOW).allowed
+    (home.trust_dir / "more.toml").unlink()
+    assert trust.reload_if_changed()
+    trust_text("# a comment\n" + pin(A, "worker"))
+    assert not trust.reload_if_changed(), "a comment changes no trust"
+
+
+@pytest.mark.attack(12)
+def test_a_broken_file_keeps_the_last_good_content(home, trust_text):
+    trust_text(pin(A, "worker") + denial(B))
+    (home.trust_dir / "c.toml").write_text(pin(C, "helper"))
+    trust = Trust(home)
+    trust_text(pin(A, "worker") + denial(B) + "[[pin\n")
+    assert not trust.reload_if_changed()
+    assert trust.problem.startswith("trust.toml line 9: ") and trust.problem.endswith(
+        ": repair it; until then the last good content stays in force."
+    )
+    assert trust.grant(A, NOW).allowed and not trust.grant(B, NOW).allowed and trust.grant(C, NOW).allowed
+    # A denial in another file still takes effect meanwhile.
+    (home.trust_dir / "d.toml").write_text(denial(C))
+    assert trust.reload_if_changed() and not trust.grant(C, NOW).allowed and trust.grant(A, NOW).allowed
+    trust_text("")
+    assert trust.reload_if_changed() and trust.problem is None and not trust.grant(A, NOW).allowed
+
+
+def test_broken_at_the_start(home, trust_text):
+    slot = home.slot("worker")
+    (home.trust_dir / "bad.toml").write_text("]")
+    trust = Trust(home)
+    assert trust.problem.startswith("trust.d/bad.toml line 1: ") and trust.grant(slot.fingerprint, NOW).allowed
+    trust_text("]")
+    trust = Trust(home)
+    assert trust.problem.endswith("until then nobody is trusted.") and not trust.grant(slot.fingerprint, NOW).allowed
+    trust_text("")
+    assert trust.reload_if_changed() and trust.grant(slot.fingerprint, NOW).allowed
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("x = 1\n", "trust.toml line 1: unknown word 'x'; known are [[pin]], [[deny]]"),
+        ("\n[pin]\n", "trust.toml line 2: write [[pin]] with two brackets"),
+        ('\n[[pin]]\nfingerprint = "abc"\n', "trust.toml line 2: a fingerprint must be 64 hex digits"),
+        ("[[pin]]\nfingerprint = 7\n", "trust.toml line 1: a fingerprint must be 64 hex digits"),
+        (f'[[pin]]\nfingerprint = "{A}"\n', 'trust.toml line 1: a pin needs name = "…"'),
+        (pin(A, "ok") + pin(A, "Worker"), "trust.toml line 5: 'Worker' cannot be an agent name"),
+        (pin(A, "home"), "trust.toml line 1: 'home' cannot be an agent name"),
+        (pin(A, "w", at="http://x"), "trust.toml line 1: 'http://x' is not an address: it must start with hermes://"),
+        (pin(A, "w", at=f"hermes://{B}@h"), "the fingerprint in `at` is another than the pin's"),
+        (pin(A, "w", not_afer="2027-01-01"), "trust.toml line 1: unknown word 'not_afer'; known are at, fingerprint"),
+        (pin(A, "w", not_after="soon"), 'trust.toml line 1: not_after must be a day such as "2027-01-01"'),
+        (pin(A, "w", note="\u202e"), "note must be one line of text with at most 200 characters"),
+        (pin(A, "w", slot="one"), "slot must be a number"),
+        ('[[deny]]\nfingerprint = "x"\n', "trust.toml line 1: a fingerprint must be 64 hex digits"),
+        ("a = [" * 3000, "trust.toml line 1: "),
+        (pin(A, "w", note="x" * 201), "note must be one line"),
+    ],
+)
+def test_every_mistake_has_a_sentence_with_its_line(home, trust_text, text, problem):
+    trust_text(text)
+    trust = Trust(home)
+    assert problem in trust.problem and not trust.grant(A, NOW).allowed
+    assert trust.problem.endswith("repair it; until then nobody is trusted.") and ".:" not in trust.problem
+
+
+def test_not_utf8(home):
+    home.trust_file.write_bytes(b"# one\n# \xff\n")
+    assert Trust(home).problem.startswith("trust.toml line 2: not UTF-8 text")
+
+
+@pytest.mark.attack(8)
+def test_weak_keys_cannot_be_pinned(home, trust_text):
+    for fingerprint in weak_fingerprints():
+        trust_text(pin(fingerprint, "worker"))
+        trust = Trust(home)
+        assert not trust.grant(fingerprint, NOW).allowed and "is weak: anybody can sign" in trust.problem
+
+
+def test_pins_end(home, trust_text):
+    trust_text(
+        pin(A, "old", not_after="2027-01-14")
+        + pin(A, "today", not_after="2027-01-15")
+        + pin(B, "old", not_after="2027-01-14T23:59:59")
+        + pin(C, "zone", not_after="2027-01-15T10:00:00+02:00")
+    )
+    trust = Trust(home)
+    assert trust.problem is None
+    assert trust.grant(A, NOW).names == {"today"} and trust.grant(A, NOW + 57_599).allowed
+    assert not trust.grant(A, NOW + 57_600).allowed, "a day holds to its end in UTC"
+    assert trust.grant(B, NOW).reason == (
+        "The pin of old in trust.toml ended (2027-01-14T23:59:59); "
+        "give it a later not_after if you still trust the key."
+    )
+    assert trust.grant(C, NOW - 1).allowed and not trust.grant(C, NOW).allowed
+
+
+def test_dates_of_toml_itself(home, trust_text):
+    trust_text(f'[[pin]]\nfingerprint = "{A}"\nname = "w"\nnot_after = 2027-01-14\n')
+    trust = Trust(home)
+    assert trust.problem is None and not trust.grant(A, NOW).allowed
+
+
+def test_only_whole_files_of_trust_d_count(home):
+    for name in (".x.toml.new", ".x.toml", "x.toml~", "x.txt"):
+        (home.trust_dir / name).write_text(pin(A, "worker"))
+    assert not Trust(home).grant(A, NOW).allowed
+    (home.trust_dir / "x.toml").write_text(pin(A, "worker"))
+    assert Trust(home).grant(A, NOW).home
+
+
+@pytest.mark.attack(69)
+def test_a_file_others_can_write_is_not_believed(home, trust_text):
+    trust_text(pin(A, "worker"))
+    home.trust_file.chmod(0o666)
+    trust = Trust(home)
+    assert not trust.grant(A, NOW).allowed and "Other users can change the trust file" in trust.problem
+    assert "chmod go-w" in trust.problem
+    home.trust_file.chmod(0o600)
+    assert trust.reload_if_changed() and trust.grant(A, NOW).allowed and trust.problem is None
+
+
+def test_without_trust_d(home):
+    home.trust_dir.rmdir()
+    assert Trust(home).problem is None
+    assert Home.open(home.path).trust_dir.is_dir()
