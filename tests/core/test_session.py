@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -347,7 +346,3 @@ def test_buffered_counts_unread_and_unacknowledged() -> None:
     assert s.x.buffered == 0 and s.y.buffered == 0
     s.x.receive(data(2, WRAP, b"y", 1), 1.0, other_fails)
     assert s.x.buffered == 64
-
-
-def kinds(session: Session) -> list[Any]:
-    return [e[0] for e in session.events]

@@ -28,8 +28,7 @@ _NOWHERE = ("0.0.0.0", "::")
 
 
 def add_pin(home: Home, fingerprint: str, name: str, at: str | Address | None = None) -> None:
-    """Appends a pin to trust.toml. Raises UsageError: bad or weak key, bad name or address, denied, already
-    there."""
+    """Appends a pin to trust.toml. Raises UsageError: bad or weak key, bad name or address, denied, already there."""
     key = _key(fingerprint)
     check_agent_name(name)
     place = None
@@ -75,8 +74,8 @@ def deny(home: Home, fingerprint: str, reason: str = "") -> None:
 def remove(home: Home, fingerprint: str) -> int:
     """Cuts every pin and denial of this key out of trust.toml; returns how many (0: there were none).
 
-    Raises UsageError if the key is an agent of this home (its pin would come back), or if the file is
-    written in a way that cannot be cut safely.
+    Raises UsageError if the key is an agent of this home (its pin would come back), or if the file is written in a
+    way that cannot be cut safely.
     """
     key = _shape(fingerprint)
     with locked(home.lock_file):
@@ -161,8 +160,7 @@ def _append(home: Home, text: str, kind: str, table: dict[str, str]) -> None:
 
 
 def _replace(home: Home, text: str, expected: dict[str, list[dict[str, str]]]) -> None:
-    """Writes the new text, but only if it says exactly what was meant: an unusual layout must not change
-    trust."""
+    """Writes the new text, but only if it says exactly what was meant: an unusual layout must not change trust."""
     try:
         result = Tables(home.trust_file, text.encode(), KINDS)
         right = all(result.of(kind) == expected[kind] for kind in KINDS)

@@ -1,5 +1,4 @@
-"""Files that decide over trust: written whole or not at all, read only if nobody else could have changed
-them.
+"""Files that decide over trust: written whole or not at all, read only if nobody else could change them.
 
 Knows: owners, mode bits, symlinks, fsync, flock. Refuses to know: what the files say.
 Called by: home, slots, trust, policy.
@@ -34,8 +33,7 @@ def stamp(path: Path) -> Stamp | None:
 
 
 def make_dir(path: Path, what: str) -> None:
-    """Makes `path` with mode 0700 if absent; refuses a symlink, a foreign owner and a folder others can
-    write to.
+    """Makes `path` with mode 0700 if absent; refuses a foreign owner and a folder that others can write to.
 
     Raises UsageError; `what` is its name in the sentence ("The home").
     """
@@ -50,8 +48,7 @@ def make_dir(path: Path, what: str) -> None:
 
 
 def check_dir(path: Path, what: str, *, private: bool) -> None:
-    """Refuses a folder that others could have filled (attack 69). `private` also forbids that they read
-    it."""
+    """Refuses a folder that others could have filled (attack 69). `private`: nor may they read it, nor be it a link."""
     try:
         found = os.lstat(path) if private else os.stat(path)
     except OSError as error:
@@ -74,8 +71,8 @@ def check_dir(path: Path, what: str, *, private: bool) -> None:
 def read_checked(path: Path, what: str, *, secret: bool) -> bytes | None:
     """The bytes of a file of ours, or None if it does not exist.
 
-    `secret` files (keys) may be neither symlinks nor readable by others; the rest only must not be writable
-    by others. At most 1 MiB. Raises UsageError with the command that cures it.
+    `secret` files (keys) may be neither symlinks nor readable by others; the rest only must not be writable by
+    others. At most 1 MiB. Raises UsageError with the command that cures it.
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_NOFOLLOW if secret else 0)
     try:
@@ -118,8 +115,8 @@ def read_checked(path: Path, what: str, *, secret: bool) -> bytes | None:
 def write_whole(path: Path, data: bytes) -> None:
     """Puts `data` at `path` with mode 0600: temporary file, fsync, rename, fsync of the folder (attack 70).
 
-    A crash leaves the old file or the new one. The caller holds a lock, so one temporary name is enough,
-    and what a killed writer left there is swept away. Raises UsageError if the disk refuses.
+    A crash leaves the old file or the new one. The caller holds a lock, so one temporary name is enough, and what a
+    killed writer left there is swept away. Raises UsageError if the disk refuses.
     """
     fresh = path.with_name(f".{path.name}.new")
     try:
@@ -145,8 +142,7 @@ def sync_dir(path: Path) -> None:
 
 
 def open_lock(path: Path) -> int:
-    """A file descriptor to flock. Close-on-exec, so that no child process keeps the lock. Raises
-    UsageError."""
+    """A file descriptor to flock. Close-on-exec, so that no child process keeps the lock. Raises UsageError."""
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:

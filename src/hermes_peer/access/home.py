@@ -37,11 +37,9 @@ class Home:
 
     @classmethod
     def open(cls, path: str | Path | None = None) -> Home:
-        """Opens the home at `path`, else `$HERMES_PEER_HOME`, else the platform's data folder; makes it if
-        new.
+        """Opens the home at `path`, else `$HERMES_PEER_HOME`, else the platform's data folder; makes it if new.
 
-        Folders get mode 0700, files 0600. Raises UsageError if it cannot be made or if others can write to
-        it.
+        Folders get mode 0700, files 0600. Raises UsageError if it cannot be made or if others can write to it.
         """
         home = cls(Path(os.path.abspath(Path(path).expanduser() if path else default_path())))
         make_dir(home.path, "The home")
@@ -91,8 +89,7 @@ class Home:
         return take_slot(self, name, None if secret_key_path is None else Path(secret_key_path).expanduser())
 
     def slots(self) -> list[tuple[str, int, str, bool]]:
-        """Every slot as (name, number, fingerprint or "" if it has no key yet, whether an instance runs in
-        it)."""
+        """Every slot as (name, number, fingerprint or "" if it has no key yet, whether an instance runs in it)."""
         found = []
         for folder in sorted(self.agents_dir.iterdir()):
             if AGENT.fullmatch(folder.name) is None or not folder.is_dir():
@@ -102,8 +99,7 @@ class Home:
         return found
 
     def socket_path(self, fingerprint: str) -> Path:
-        """Where the agent with this key (64 hex digits) listens: short, in a folder of mode 0700 that is
-        ours.
+        """Where the agent with this key (64 hex digits) listens: short, in a folder of mode 0700 that is ours.
 
         Raises UsageError if somebody else planted the folder or the socket (attacks 68, 69).
         """

@@ -35,8 +35,7 @@ def is_method_name(name: str) -> bool:
 def check_agent_name(name: str) -> str:
     """Gives `name` back, or raises UsageError.
 
-    Shape: 1 to 64 of a-z 0-9 . _ -, the first a letter or digit, no "..". It becomes a folder, therefore
-    the dots.
+    Shape: 1 to 64 of a-z 0-9 . _ -, the first a letter or digit, no "..". It becomes a folder, therefore the dots.
     """
     if not isinstance(name, str) or AGENT.fullmatch(name) is None or ".." in name:
         raise UsageError(
@@ -54,8 +53,8 @@ def check_agent_name(name: str) -> str:
 def check_method_name(name: str) -> str:
     """Gives `name` back, or raises UsageError.
 
-    Shape: segments of a-z 0-9 _ joined by single dots, at most 128 characters; `read` and `operate` are
-    policy words.
+    Shape: segments of a-z 0-9 _ joined by single dots, at most 128 characters; `read` and `operate` are policy
+    words.
     """
     if not isinstance(name, str) or not is_method_name(name):
         raise UsageError(

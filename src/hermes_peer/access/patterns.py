@@ -37,8 +37,8 @@ def check_pattern(pattern: str) -> str:
 def matches(pattern: str, method: str, *, product: bool) -> bool:
     """Whether a checked pattern (or the words "read", "operate") covers `method`.
 
-    `product` says whether a leading wildcard reaches the hermes.* methods: yes where a rule denies, no
-    where it allows, so that "all my methods" never hands out the controls of the product.
+    `product` says whether a leading wildcard reaches the hermes.* methods: yes where a rule denies, no where it
+    allows, so that "all my methods" never hands out the controls of the product.
     """
     if not is_method_name(method):
         return False

@@ -28,8 +28,7 @@ NOTE_MAX = 200
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """This key is called `name` here. `at` may say where; `not_after` is in seconds since 1970 (None: for
-    good)."""
+    """This key is called `name` here. `at` may say where; `not_after` is in seconds since 1970 (None: for good)."""
 
     fingerprint: str
     name: str
@@ -51,8 +50,7 @@ class Deny:
 
 
 def read_tables(path: Path) -> tuple[tuple[Pin, ...], tuple[Deny, ...]]:
-    """The pins and denials of one file; none if it does not exist. Raises TableError or UsageError (mode,
-    owner)."""
+    """The pins and denials of one file; none if it does not exist. Raises TableError or UsageError (mode, owner)."""
     data = read_checked(path, "The trust file", secret=False)
     if data is None:
         return (), ()
@@ -73,8 +71,9 @@ def parse_tables(path: Path, data: bytes) -> tuple[tuple[Pin, ...], tuple[Deny, 
 
 
 def check_fingerprint(text: Any) -> str:
-    """64 lower-case hex digits, or UsageError. Refuses the fingerprints of keys that anybody can sign with
-    (attack 8)."""
+    """64 lower-case hex digits, or UsageError. Refuses the fingerprints of keys that anybody can sign with (attack
+    8).
+    """
     lower = text.lower() if isinstance(text, str) and text.isascii() else ""
     if FINGERPRINT.fullmatch(lower) is None:
         raise UsageError(

@@ -1,5 +1,4 @@
-"""The permission matrix: which caller may call which method of which agent; all else is refused (mission
-M11).
+"""The permission matrix: who may call which method of which agent; all else is refused (mission M11).
 
 Knows: policy.toml. Refuses to know: how a caller got his names, and what a method does.
 Called by: the agent layer before every handler, the doors, `hermes-peer policy check`.
@@ -32,9 +31,9 @@ _Question = tuple[frozenset[str], str, bool, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`rule` is "policy.toml rule 2", or "" if no rule speaks. `reason` is a sentence for our side, not for
-    the caller:
-    it names rules and agents that he need not know of."""
+    """`rule` is "policy.toml rule 2", or "" if no rule speaks. `reason` is a sentence for our side, not for the
+    caller: it names rules and agents that he need not know of.
+    """
 
     allowed: bool
     rule: str
@@ -61,9 +60,9 @@ class Rule:
 
 
 class Policy:
-    """The policy of one home. A file that breaks while we run keeps its last good rules, and `.problem`
-    says so;
-    one that is broken at the start allows nothing."""
+    """The policy of one home. A file that breaks while we run keeps its last good rules, and `.problem` says so; one
+    that is broken at the start allows nothing.
+    """
 
     def __init__(self, home: Home) -> None:
         self._file = home.policy_file
@@ -77,8 +76,7 @@ class Policy:
         self.reload_if_changed()
 
     def reload_if_changed(self) -> bool:
-        """Reads the file if it changed (one stat). True if the rules changed: open streams are then asked
-        again."""
+        """Reads the file if it changed (one stat). True if the rules changed: open streams are then asked again."""
         now = stamp(self._file)
         if self._read_once and now == self._stamp:
             return False

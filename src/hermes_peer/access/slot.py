@@ -32,8 +32,7 @@ SLOTS_MAX = 1024
 
 
 class Slot:
-    """The place of one running instance. It is held until `release` or until the process ends, however it
-    ends.
+    """The place of one running instance. It is held until `release` or until the process ends, however it ends.
 
     `.name`, `.number` (from 1), `.path` (the folder, mode 0700), `.identity`, `.fingerprint` (64 hex digits).
     """
@@ -51,7 +50,8 @@ class Slot:
     @property
     def socket_path(self) -> Path:
         """Where this instance listens, at most 100 bytes. Makes the folder. Raises UsageError; see
-        `Home.socket_path`."""
+        `Home.socket_path`.
+        """
         return self.home.socket_path(self.fingerprint)
 
     @property

@@ -74,8 +74,7 @@ class Tables:
         return starts[index] if index < len(starts) else self._line_of_key(kind)
 
     def span(self, kind: str, index: int) -> tuple[int, int]:
-        """The lines [first, last) of that table, from 0, without the comments and blank lines after its
-        last word."""
+        """The lines [first, last) of that table, from 0, without the comments and blank lines after its last word."""
         lines = self.text.splitlines()
         first = self.line(kind, index) - 1
         last = first + 1

@@ -27,8 +27,7 @@ __all__ = ["Deny", "Grant", "Pin", "Trust", "add_pin", "deny", "remove", "share_
 class Grant:
     """The answer for one key. `names` are what it may be called here; `home` if it is an agent of this home.
 
-    `reason` is a sentence for our side; a stranger is told nothing but his own fingerprint. `source` is the
-    file.
+    `reason` is a sentence for our side; a stranger is told nothing but his own fingerprint. `source` is the file.
     """
 
     allowed: bool
@@ -39,11 +38,11 @@ class Grant:
 
 
 class Trust:
-    """The trust list of one home. A file that breaks while we run keeps its last good content, and
-    `.problem` says so.
+    """The trust list of one home. A file that breaks while we run keeps its last good content, and `.problem` says
+    so.
 
-    At the start a broken trust.toml means nobody, since its denials are unknown; a broken file of trust.d
-    is left out.
+    At the start a broken trust.toml means nobody, since its denials are unknown; a broken file of trust.d is left
+    out.
     """
 
     def __init__(self, home: Home) -> None:
@@ -58,8 +57,7 @@ class Trust:
         self.reload_if_changed()
 
     def reload_if_changed(self) -> bool:
-        """Reads what changed on disk (one stat per file). True if trust itself changed: then ask `grant`
-        again.
+        """Reads what changed on disk (one stat per file). True if trust itself changed: then ask `grant` again.
 
         A pin also ends by its date, without any change on disk.
         """
@@ -85,8 +83,7 @@ class Trust:
         return before != (self._pins, self._denied)
 
     def grant(self, fingerprint_hex: str, now: float) -> Grant:
-        """What the key with this fingerprint (64 hex digits) may be; `now` in seconds since 1970. Never
-        raises."""
+        """What the key with this fingerprint (64 hex digits) may be; `now` in seconds since 1970. Never raises."""
         fingerprint = fingerprint_hex.lower()
         short = ascii(fingerprint[:16])[1:-1] + "…"
         if refused := self._denied.get(fingerprint):
@@ -119,8 +116,7 @@ class Trust:
         )
 
     def address(self, name: str) -> list[Address]:
-        """Where pins say that agents of this name live, with their fingerprints, in the order of the
-        files."""
+        """Where pins say that agents of this name live, with their fingerprints, in the order of the files."""
         return [pin.at for pin in self._names.get(name, []) if pin.at and pin.fingerprint not in self._denied]
 
     def fingerprints(self, name: str) -> list[str]:

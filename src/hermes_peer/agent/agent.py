@@ -78,6 +78,7 @@ class HermesAgent:
         self.methods = Methods()
         self.periodic: list[tuple[float, Callable[[], Any]]] = []
         self.threads = ThreadPoolExecutor(max_workers=64, thread_name_prefix=f"{self.name}-handler")
+        self._watchers: list[Callable[[str, str, str, float], Any]] = []
         self._lifespan: Callable[[HermesAgent], Any] | None = None
         self._asking = Asking()
         self._fanout = fanout.Guard()
@@ -133,6 +134,15 @@ class HermesAgent:
         """Register an async generator function of the agent: runs to its `yield` at start, the rest at the end."""
         self._lifespan = function
         return function
+
+    def on_link(self, function: Callable[[str, str, str, float], Any]) -> Callable[[str, str, str, float], Any]:
+        """Hear of lines: `function(peer, "lost" | "back", reason, seconds_without)`. Calls do not need it."""
+        self._watchers.append(function)
+        return function
+
+    def link_noticed(self, contact: Contact, what: str, text: str, seconds: float) -> None:
+        for function in self._watchers:
+            function(contact.name, what, text, seconds)
 
     def every(self, seconds: float) -> Callable[[Handler], Handler]:
         """Run a function every so many seconds while the agent runs: `@agent.every(60)`."""

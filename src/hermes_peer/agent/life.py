@@ -83,6 +83,7 @@ class Life:
             redial_limit=agent.redial_limit,
         )
         self.directory.endpoint = self.endpoint
+        self.endpoint.noticed = agent.link_noticed
         self._presence: Presence | None = None
         self._announce_timer: asyncio.TimerHandle | None = None
         self._reload_timer: asyncio.TimerHandle | None = None

@@ -56,10 +56,11 @@ class Peer:
     def offer(self) -> tuple[bytes, bytes] | None:
         """(psk, resume id) for our next dial; no two dials show the same id."""
         session = self.session
-        if session is None or self.dial_psk is None:
+        psk = self.dial_psk or (self.psks[0] if self.psks else None)  # we were dialled, and their LINK was lost
+        if session is None or psk is None:
             return None
         self.attempt += 1
-        return self.dial_psk, resume_id(self.dial_psk, session.originator, self.attempt)
+        return psk, resume_id(psk, session.originator, self.attempt)
 
     def theirs(self, psk: bytes) -> list[bytes]:
         """The ids under which the peer may ask to resume with `psk`."""

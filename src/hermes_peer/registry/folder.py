@@ -37,8 +37,8 @@ _label = msgspec.json.Decoder(_Label)
 
 
 class FolderRegistry:
-    """A `Registry` in the folder `path` (made with mode 0700 if absent). Files are FINGERPRINT.record;
-    others are ignored.
+    """A `Registry` in the folder `path` (made with mode 0700 if absent). Files are FINGERPRINT.record; others are
+    ignored.
 
     Unchanged files are not read twice: a look-up costs one stat per record.
     """

@@ -22,9 +22,8 @@ class Presence:
     """Each renewal is a whole registration, so a registry that lost everything has us back at the next one
     (HPC-070).
 
-    `describe()` gives the present record; key, seq and issued_ms are filled in here. `.problem` says why
-    the last announcement failed, or is None: it changes once at the loss and once at the recovery, which is
-    what to log.
+    `describe()` gives the present record; key, seq and issued_ms are filled in here. `.problem` says why the last
+    announcement failed, or is None: it changes once at the loss and once at the recovery, which is what to log.
     """
 
     def __init__(self, registry: Registry, identity: Identity, describe: Callable[[], Record]) -> None:
@@ -37,8 +36,8 @@ class Presence:
     def renew(self, now: float) -> float:
         """Announces the record as of `now` (seconds since 1970); returns in how many seconds to do it again.
 
-        A third of the lease, at most 20 s; after a failure (OSError) a tenth. Raises UsageError if the
-        record is wrong.
+        A third of the lease, at most 20 s; after a failure (OSError) a tenth. Raises UsageError if the record is
+        wrong.
         """
         self._seq = next_seq(self._seq, now)
         record = msgspec.structs.replace(

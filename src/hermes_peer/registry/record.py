@@ -30,11 +30,10 @@ SEQ_MAX = 2**64 - 1
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """`key`: 64 hex digits of the raw Ed25519 public key; `addresses`: texts as `Address` writes them;
-    `seq`: rises with
-    every record of a key, see `next_seq`; `issued_ms`: milliseconds since 1970; `lease_s`: seconds from
-    then on; `load`: work in flight, a hint; `methods`: what the agent offers to anybody who may ask, may be
-    empty."""
+    """`key`: 64 hex digits of the raw Ed25519 public key; `addresses`: texts as `Address` writes them; `seq`: rises
+    with every record of a key, see `next_seq`; `issued_ms`: milliseconds since 1970; `lease_s`: seconds from then
+    on; `load`: work in flight, a hint; `methods`: what the agent offers to anybody who may ask, may be empty.
+    """
 
     agent_id: str
     instance_id: str
@@ -68,9 +67,9 @@ _decoder = msgspec.json.Decoder(Record)
 
 
 def next_seq(last: int, now: float) -> int:
-    """The number for the next record: above `last` (0 if unknown) and, so that a restart needs no memory,
-    not below the
-    clock in milliseconds. `now` in seconds since 1970."""
+    """The number for the next record: above `last` (0 if unknown) and, so that a restart needs no memory, not below
+    the clock in milliseconds. `now` in seconds since 1970.
+    """
     return max(last + 1, int(now * 1000))
 
 
@@ -120,8 +119,7 @@ def open_record(blob: bytes) -> Record:
 
 
 def check_lease(record: Record, now: float) -> None:
-    """Raises ValueError if the lease is over at `now` (seconds since 1970), or if the record is from the
-    future."""
+    """Raises ValueError if the lease is over at `now` (seconds since 1970), or if the record is from the future."""
     if now >= record.expires:
         raise ValueError(f"its lease ended {now - record.expires:.0f} s ago")
     if record.issued_ms / 1000 > now + SKEW:

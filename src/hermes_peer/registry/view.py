@@ -39,8 +39,8 @@ class Judge(Protocol):
 
 
 class View:
-    """A registry as one home may see it. `now` is always seconds since 1970; a registry's own OSError
-    passes through.
+    """A registry as one home may see it. `now` is always seconds since 1970; a registry's own OSError passes
+    through.
 
     `.refused` lists why records of the last look were left out, for `hermes-peer list` and `doctor`.
     """

@@ -121,6 +121,7 @@ class Contact:
         if self.lost_at is not None:
             self.recoveries = [*self.recoveries[-999:], now - self.lost_at]
             log.info("link to %s is back after %.0f ms", self.name, (now - self.lost_at) * 1000)
+            self.endpoint.noticed(self, "back", "", now - self.lost_at)
             self.lost_at = None
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
@@ -144,6 +145,7 @@ class Contact:
             self._final(LinkError(text, reason=reason.name.lower(), refused=True))
             return
         log.info("link to %s was lost (%s)", self.name, text)
+        self.endpoint.noticed(self, "lost", text, 0.0)
         if session is not None and not link.dialled:
             self.endpoint.loop.call_later(YIELD_S, self.wake)
         else:
@@ -270,7 +272,7 @@ class Contact:
             "streams": len(session.places.streams) if session else 0,
             "links": session.links if session else 0,
             "breaks": self.breaks,
-            "recovery_ms": round(self.recoveries[-1] * 1000, 1) if self.recoveries else None,
+            "recovery_ms": [round(seconds * 1000, 1) for seconds in self.recoveries[-100:]],
             "heartbeat_s": beat.period if beat else None,
             "message_limit": session.settings.message if session else None,
         }

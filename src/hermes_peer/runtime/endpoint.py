@@ -57,6 +57,7 @@ class Endpoint:
         self.redial_limit = redial_limit
         self.refused: dict[str, int] = {}  # inbound links that were not wanted, by reason
         self.stalls = 0
+        self.noticed: Callable[[Contact, str, str, float], None] = lambda contact, what, text, seconds: None
         self._serve = serve
         self._ended = ended
         self._changed = changed

@@ -49,6 +49,7 @@ class Actor:
         world, config = self.world, self.config
         self.life += 1
         self.touched = False
+        self._flushes = 0
         self.lines: dict[Link, tuple[Line, int]] = {}
         self.attached: dict[Session, Link] = {}
         self.armed: dict[Link, float] = {}
@@ -136,8 +137,17 @@ class Actor:
         life = self.life
         self.lines[link] = line, end
         self.world.links += 1
-        line.join(end, lambda data: self.run(life, lambda: self._heard(link, data)))
+        line.join(end, lambda data: self._hear(life, link, data))
         self.arm(link)
+
+    def _hear(self, life: int, link: Link, data: bytes) -> None:
+        if life != self.life or self.clock.now < self.frozen_until:
+            self.run(life, lambda: self._heard(link, data))
+            return
+        self._heard(link, data)
+        session = link.session
+        if self.node.events or link.done or link.pending(self.clock.now) or (session is not None and session.events):
+            self.settle()
 
     def _heard(self, link: Link, data: bytes) -> None:
         if link not in self.lines:
@@ -148,6 +158,7 @@ class Actor:
         else:
             link.eof(self.clock.now)
         self._note_carrier(link)
+        self.arm(link)
 
     def _note_carrier(self, link: Link) -> None:
         session = link.session
@@ -163,7 +174,8 @@ class Actor:
         if due < self.armed.get(link, float("inf")):
             self.armed[link] = due
             if due != float("inf"):
-                self.clock.at(due, lambda life=self.life: self.run(life, lambda: self._wake(link, due)))  # type: ignore[misc]
+                life = self.life
+                self.clock.at(due, lambda: self.run(life, lambda: self._wake(link, due)))
 
     def _wake(self, link: Link, due: float) -> None:
         if self.armed.get(link) == due:
@@ -171,6 +183,7 @@ class Actor:
         if link in self.lines:
             if self.clock.now >= link.deadline:
                 link.tick(self.clock.now)
+            self.arm(link)
 
     # ------------------------------------------------------------------ one turn's consequences
     def settle(self) -> None:
@@ -187,23 +200,28 @@ class Actor:
 
     def _flush(self) -> bool:
         now, moved = self.clock.now, False
-        for link, (line, end) in list(self.lines.items()):
-            expected = link.pending(now)
-            while data := link.take(now):
-                moved = True
-                if not expected:
-                    raise Violation("take() gave something although pending() said no")
-                self.world.sealed(link, data)
-                line.write(end, data)
-                expected = link.pending(now)
+        self._flushes += 1
+        for link in list(self.lines):
             if link.pending(now):
-                raise Violation("pending() goes on promising what take() does not give")
+                moved = self._write(link, now) or moved
+            elif not self._flushes % 16 and link.take(now):
+                raise Violation("take() gave something although pending() said no")
             if link.done:
+                line, end = self.lines.pop(link)
                 line.close(end)
-                del self.lines[link]
                 self.armed.pop(link, None)
-            else:
-                self.arm(link)
+        return moved
+
+    def _write(self, link: Link, now: float) -> bool:
+        line, end = self.lines[link]
+        moved = False
+        while data := link.take(now):
+            moved = True
+            self.world.sealed(link, data)
+            line.write(end, data)
+        if link.pending(now):
+            raise Violation("pending() goes on promising what take() does not give")
+        self.arm(link)
         return moved
 
     def _node_events(self) -> None:
