@@ -129,6 +129,7 @@ def measure(
                             while left:
                                 order = {"workload": left[0], "server_pids": pids, "sizes": dict(peer.sizes)}
                                 order |= {"quick": quick, "timeout": LIMIT}
+                                order["cpus"] = [CLIENT_CPU, SERVER_CPU] if pinned else []
                                 numbers = client.order(order, LIMIT + 15)
                                 note(peer, left.pop(0), repeat, numbers)
                     except Failed as failure:

@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import sys
+import time
 import traceback
 from typing import Any, TextIO
 
@@ -56,12 +57,29 @@ async def _serve(module: Any, port: int, out: TextIO) -> None:
 
 async def _measure(module: Any, port: int, order: dict[str, Any]) -> dict[str, Any]:
     task = Task(lambda: module.Conn(port), order["server_pids"], order["sizes"], order["quick"])
+    cpus = order["cpus"]  # ours and the server's
+    busy, used, started = _busy(cpus), task.cpu(), time.monotonic()
     try:
         async with asyncio.timeout(order["timeout"]):
-            return await WORKLOADS[order["workload"]](task)
+            result = await WORKLOADS[order["workload"]](task)
+        if busy and used and (now := task.cpu()):
+            strangers = (b - a - (d - c) for a, b, c, d in zip(busy, _busy(cpus), used, now, strict=True))
+            result["others"] = round(max(0.0, *strangers) / (time.monotonic() - started), 3)
+        return result
     except Exception as error:  # that a peer fails is a result
         traceback.print_exc()
         return {"error": f"{type(error).__name__}: {error}"[:200]}
+
+
+def _busy(cpus: list[int]) -> list[float]:
+    """Seconds that each of these CPUs was busy so far, whoever used it; empty where nobody tells."""
+    try:
+        with open("/proc/stat") as file:
+            rows = dict(line.split(maxsplit=1) for line in file if line.startswith("cpu"))
+    except OSError:
+        return []
+    fields = ([int(word) for word in rows[f"cpu{cpu}"].split()[:8]] for cpu in cpus)
+    return [(sum(row) - row[3] - row[4]) / os.sysconf("SC_CLK_TCK") for row in fields]
 
 
 def _tell(out: TextIO, message: dict[str, Any]) -> None:

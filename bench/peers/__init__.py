@@ -43,7 +43,7 @@ class Peer:
 PEERS = {
     peer.name: peer
     for peer in (
-        Peer("hermes", "hermes", "X25519 + Ed25519, AES-GCM", {"hermes_peer": "hermes-peer (make setup)"}),
+        Peer("hermes", "hermes", "X25519 + Ed25519, AES-GCM", {"hermes_peer": "hermes-peer"}),
         Peer("grpc", "grpc_mtls", "mTLS 1.3", {"grpc": "grpcio"}),
         Peer("websockets", "websockets_tls", "mTLS 1.3", {"websockets": "websockets"}),
         Peer("picows", "picows_tls", "mTLS 1.3", {"picows": "picows"}),

@@ -12,20 +12,22 @@ from typing import Any
 from hermes_peer.core.config import Caps, Config, Settings, caps_of
 from hermes_peer.core.events import Event
 from hermes_peer.core.link import Link
-from hermes_peer.core.node import Node, Verdict
+from hermes_peer.core.node import Node, NodeEvent, Verdict
 from hermes_peer.core.peer import Peer
 from hermes_peer.core.session import Session
-from hermes_peer.core.states import LinkState
+from hermes_peer.core.states import LinkState, Reason
 from hermes_peer.core.stream import Stream
 from hermes_peer.crypto.handshake import Offer
 from hermes_peer.crypto.kem import MlKem768
 from hermes_peer.crypto.keys import Identity
 from hermes_peer.wire import frames
-from hermes_peer.wire.frames import Frame, Type
+from hermes_peer.wire.frames import HEADER, HEADER_SIZE, Flag, Frame, Type
 
 # Sorted, so that in every test A has the lower fingerprint.
 A, B, C = sorted((Identity.from_seed(bytes([n]) * 32) for n in (1, 2, 3)), key=lambda i: i.fingerprint)
 WRAP = 2**32 - 4  # sequences start here and wrap at once
+FEW = Config(streams=20, window=4096, message=20_000, spare=0)
+SYN, FIN, RST, MORE = int(Flag.SYN), int(Flag.FIN), int(Flag.RST), int(Flag.MORE)
 SUITE = Offer(suites=(2,))  # no ML-KEM, for speed
 
 
@@ -136,7 +138,7 @@ def inject(link: Link, plain: bytes, now: float) -> None:
 
 
 # ------------------------------------------------------------------ bare sessions
-def settings(mine: Config, theirs: Config) -> Settings:
+def agreed(mine: Config, theirs: Config) -> Settings:
     return Settings.agree(caps_of(mine, "x", "x"), caps_of(theirs, "y", "y"))
 
 
@@ -149,8 +151,8 @@ class Sessions:
 
     def __init__(self, x: Config | None = None, y: Config | None = None) -> None:
         x, y = x or Config(), y or x or Config()
-        self.x = Session(b"s" * 16, True, x, settings(x, y))
-        self.y = Session(b"s" * 16, False, y, settings(y, x))
+        self.x = Session(b"s" * 16, True, x, agreed(x, y))
+        self.y = Session(b"s" * 16, False, y, agreed(y, x))
         self.now = 1.0
 
     def join(self) -> Sessions:
@@ -212,3 +214,52 @@ def data(stream: int, sequence: int, body: bytes = b"x", flags: int = 0) -> byte
 
 def split(parts: Iterable[bytes]) -> list[Frame]:
     return [frame for part in parts for frame in frames.split(part)]
+
+
+def last(world: World, of_a: bool = False) -> tuple[Any, ...]:
+    """The newest node event: (kind, reason, text)."""
+    kind, _, _, reason, text = (world.a if of_a else world.b).events[-1]
+    return kind, reason, text
+
+
+def told(link: Link, other: Link, now: float) -> list[frames.Frame]:
+    """The frames inside what `link` still says, as `other` can open them."""
+    assert other._records is not None
+    said, found, at = drain(link, now), [], 0
+    while at < len(said):
+        end = at + HEADER_SIZE + HEADER.unpack_from(said, at)[6]
+        found += frames.split(other._records.open(memoryview(said[at:end])))
+        at = end
+    return found
+
+
+def kinds(n: Node) -> list[NodeEvent]:
+    return [e[0] for e in n.events]
+
+
+def link_events(n: Node) -> list[tuple[NodeEvent, Reason]]:
+    return [(e[0], e[3]) for e in n.events if e[0] is not NodeEvent.SESSION]
+
+
+def trusts(*wanted: Identity) -> Any:
+    def judge(fingerprint: bytes, caps: Caps) -> Verdict:
+        if fingerprint in {i.fingerprint for i in wanted}:
+            return Verdict(frozenset({caps.agent}))
+        return Verdict(frozenset(), Reason.UNTRUSTED, f"your key is {fingerprint.hex()}")
+
+    return judge
+
+
+def receiving(config: Config = FEW) -> Session:
+    """The originator's side of a session whose peer is this test."""
+    return Sessions(config).join().x
+
+
+def feed(session: Session, *parts: bytes, now: float = 1.0) -> None:
+    session.receive(b"".join(parts), now, other_fails)
+
+
+def pieces(stream: int, first: int, message: bytes, size: int, flags: int = 0) -> list[bytes]:
+    """The frames of a message on an open stream."""
+    cuts = [message[at : at + size] for at in range(0, len(message), size)]
+    return [data(stream, first + n, cut, flags if n == len(cuts) - 1 else MORE) for n, cut in enumerate(cuts)]

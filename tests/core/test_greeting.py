@@ -26,9 +26,7 @@ def nothing(_: bytes) -> None:
 
 
 def dialler(offer: Offer = SUITE, label: str = "d", **more: Any) -> Greeting:
-    handshake = Dialler(
-        A, B.fingerprint, offer, b"{}", entropy=dice(label), kem=MlKem768(), now_ms=1, **more
-    )
+    handshake = Dialler(A, B.fingerprint, offer, b"{}", entropy=dice(label), kem=MlKem768(), now_ms=1, **more)
     return Greeting(handshake, nothing, Seen())
 
 

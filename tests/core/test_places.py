@@ -13,13 +13,13 @@ from hermes_peer.core.stream import Stream
 from hermes_peer.errors import ProtocolError
 from hermes_peer.wire.frames import MASK32, Flag
 
-from .rig import settings
+from .rig import agreed
 
 CONFIG = Config(streams=20)
 
 
 def places(originator: bool = True) -> Places:
-    return Places(originator, CONFIG, settings(CONFIG, CONFIG))
+    return Places(originator, CONFIG, agreed(CONFIG, CONFIG))
 
 
 def ended(stream: Stream) -> None:

@@ -1,6 +1,8 @@
-"""What arrives: numbers, fragments, credit given; and every rule that a frame may break, alone."""
+"""What arrives: numbers, fragments; and every rule that a frame may break, alone."""
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -9,26 +11,29 @@ from hypothesis import strategies as st
 from hermes_peer.core.budget import BUDGET, Abuse
 from hermes_peer.core.config import KIB, MIB, Config
 from hermes_peer.core.events import Event
-from hermes_peer.core.receiver import NO_PLACE, OVERSIZE
-from hermes_peer.core.session import Session
-from hermes_peer.core.states import Half
+from hermes_peer.core.receiver import OVERSIZE
 from hermes_peer.errors import ProtocolError
 from hermes_peer.wire import frames
-from hermes_peer.wire.frames import Flag, Type, encode
+from hermes_peer.wire.frames import Type, encode
 
-from .rig import WRAP, Sessions, arrived, data, eat, messages, of, other_fails, split
-
-SYN, FIN, RST, MORE = int(Flag.SYN), int(Flag.FIN), int(Flag.RST), int(Flag.MORE)
-SMALL = Config(streams=20, window=4096, message=20_000, spare=0)
-
-
-def receiving(config: Config = SMALL) -> Session:
-    """The originator's side of a session whose peer is this test."""
-    return Sessions(config).join().x
-
-
-def feed(session: Session, *parts: bytes, now: float = 1.0) -> None:
-    session.receive(b"".join(parts), now, other_fails)
+from .rig import (
+    FEW,
+    FIN,
+    MORE,
+    RST,
+    SYN,
+    WRAP,
+    Sessions,
+    arrived,
+    data,
+    eat,
+    feed,
+    messages,
+    of,
+    pieces,
+    receiving,
+    split,
+)
 
 
 # ------------------------------------------------------------------ numbers
@@ -59,7 +64,7 @@ def test_any_cut_of_a_record_into_records_gives_the_same_events(cuts: list[int])
     whole, pieces = receiving(), receiving()
     feed(whole, *parts)
     edges = sorted({0, len(parts), *(c for c in cuts if c <= len(parts))})
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in pairwise(edges):
         feed(pieces, *parts[low:high])
     assert [(e[0], e[2], e[3], e[4]) for e in whole.events] == [(e[0], e[2], e[3], e[4]) for e in pieces.events]
 
@@ -124,22 +129,21 @@ def test_a_fault_is_a_protocol_error_and_makes_no_event(name: str) -> None:
 def test_attack_37_the_session_window_holds_even_where_stream_windows_do_not() -> None:
     x = receiving()
     x.receiver.window.limit = 10_000
-    numbers = iter(range(100))
+    feed(x, *(data(2 + 2 * n, n, b"x" * 4000, SYN) for n in range(2)))
     with pytest.raises(ProtocolError, match="session"):
-        for n in range(4):
-            feed(x, data(2 + 2 * n, next(numbers), b"x" * 4000, SYN))
+        feed(x, data(6, 2, b"x" * 4000, SYN))
 
 
 @pytest.mark.attack(37)
 @pytest.mark.parametrize("limit", [0, 1, 2**62, 2**64 - 1])
 def test_attack_37_absurd_limits_neither_shut_nor_overflow(limit: int) -> None:
-    s = Sessions(SMALL).join()
+    s = Sessions(FEW).join()
     stream = s.x.open()
     s.x.send(stream, b"open")
     s.pump()
     feed(s.x, frames.Credit(limit, limit).encode(0), frames.Credit(limit).encode(1))
     assert stream.outbound.limit == max(limit, 4096)
-    assert s.x.sender.window.limit == max(limit, SMALL.session_window)
+    assert s.x.sender.window.limit == max(limit, FEW.session_window)
     s.x.send(stream, b"y" * 2000)
     s.pump()
     assert len(messages(s.y)) == 2
@@ -169,10 +173,6 @@ def test_attack_31_frames_that_move_nothing_run_into_the_budget(frame: bytes) ->
 
 
 # ------------------------------------------------------------------ fragments
-def pieces(stream: int, first: int, message: bytes, size: int, flags: int = 0) -> list[bytes]:
-    """The frames of a message on an open stream."""
-    cuts = [message[at : at + size] for at in range(0, len(message), size)]
-    return [data(stream, first + n, cut, flags if n == len(cuts) - 1 else MORE) for n, cut in enumerate(cuts)]
 
 
 def test_pieces_become_one_message_whose_cost_is_theirs() -> None:
@@ -239,200 +239,24 @@ def test_attack_39_half_finished_messages_hold_no_more_than_the_session_window_a
     assert most <= config.session_window + 2 * (5 * MIB * 9 // 8)
 
 
-# ------------------------------------------------------------------ credit
-def test_consuming_twice_or_after_an_abort_gives_nothing_twice() -> None:
-    x = receiving()
-    feed(x, data(2, 0, b"x" * 1000, SYN), data(2, 1, b"y" * 1000))
-    stream = x.places.streams[2]
-    for _ in range(3):
-        x.consumed(stream, 1000)
-    assert stream.inbound.consumed == x.receiver.window.consumed == 2000
-    feed(x, data(2, 2, b"z" * 1000), data(2, 3, b"", RST))
-    assert x.receiver.window.unread == 0
-    x.consumed(stream, 1000)
-    x.consumed(stream, -5)
-    assert x.receiver.window.consumed == x.receiver.window.received == 3000
+@pytest.mark.case("HPC-050")
+@pytest.mark.parametrize("frame", [1024, 16 * KIB, 65_517])
+@pytest.mark.parametrize("size", [65_535, 65_536, 65_537, 1_000_000])
+def test_hpc_050_a_message_over_64_kib_is_a_message(size: int, frame: int) -> None:
+    s = Sessions(Config(frame=frame, message=1_000_000)).join()
+    for _ in range(2):
+        s.x.send(s.x.open(), b"m" * size, True)
+    s.settle()
+    assert [len(m) for m in eat(s.y)] == [size, size]
 
 
-def test_what_arrives_after_our_reset_is_counted_given_back_and_not_shown() -> None:
+@pytest.mark.case("HPC-059")
+@pytest.mark.parametrize(("size", "fits"), [(19_999, True), (20_000, True), (20_001, False), (40_000, False)])
+def test_hpc_059_the_limit_counts_the_message_not_its_frames(size: int, fits: bool) -> None:
     x = receiving()
     feed(x, data(2, 0, b"x", SYN))
-    stream = x.places.streams[2]
-    x.reset(stream, b"no")
-    events = list(x.events)
-    feed(x, data(2, 1, b"y" * 100), data(2, 2, b"z" * 100, MORE), data(2, 3, b"w", FIN), data(2, 4, b"", RST))
-    assert x.events == events
-    x.release(stream)
-    assert not x.places.streams
-    feed(x, data(2, 5, b"v" * 100))
-    assert x.events == events
-    assert x.receiver.window.received == x.receiver.window.consumed == 64 + 100 + 100 + 64 + 100
-    assert x.receiver.next == 6
-
-
-def drained(s: Sessions, total: int, pause: float) -> int:
-    """Send `total` bytes on one stream, reading at once; the window it ends with."""
-    stream = s.x.open()
-    s.x.send(stream, b"open")
-    s.pump()
-    eat(s.y)
-    (mine,) = arrived(s.y)
-    for _ in range(total // 1000):
-        s.x.send(stream, b"d" * 1000)
-    while s.give(s.x, s.y):
-        s.now += pause
-        s.y.places.now = s.now
-        eat(s.y)
-        s.give(s.y, s.x)
-    return mine.inbound.size
-
-
-def test_a_window_that_is_drained_at_once_grows_and_gives_back_what_it_took() -> None:
-    config = Config()
-    s = Sessions(config).join()
-    s.y.receiver.rtt = 0.1
-    assert drained(s, 20 * MIB, 0.001) == 3 * MIB  # doubled as long as it stays under 4 MiB
-    assert s.y.places.spare == config.spare - (3 * MIB - config.window)
-    (stream,) = arrived(s.y)
-    s.y.reset(stream)
-    s.y.release(stream)
-    assert s.y.places.spare == config.spare
-
-
-def test_a_window_that_is_drained_slowly_stays() -> None:
-    s = Sessions(Config()).join()
-    s.y.receiver.rtt = 0.0
-    assert drained(s, 2 * MIB, 1.0) == 48 * KIB
-
-
-def test_windows_grow_from_the_spare_and_no_further() -> None:
-    config = Config(spare=100 * KIB)
-    s = Sessions(config).join()
-    s.y.receiver.rtt = 0.1
-    assert drained(s, 5 * MIB, 0.001) == 96 * KIB
-    assert s.y.places.spare == 52 * KIB
-
-
-def test_under_memory_pressure_nothing_is_renewed_and_all_of_it_later() -> None:
-    s = Sessions(SMALL).join()
-    s.y.receiver.pressed = True
-    stream = s.x.open()
-    for _ in range(10):
-        s.x.send(stream, b"x" * 1000)
-    s.settle()
-    taken = len(eat(s.y))
-    s.settle()
-    assert taken == 4 and not eat(s.y) and stream.queue
-    s.y.receiver.relieve()
-    got = 0
-    for _ in range(5):
-        s.settle()
-        got += len(eat(s.y))
-    assert got == 6
-
-
-def test_a_new_link_is_told_all_limits_again() -> None:
-    s = Sessions(SMALL).join()
-    stream = s.x.open()
-    for _ in range(6):
-        s.x.send(stream, b"x" * 1000)
-    s.pump()
-    eat(s.y)
-    lost = s.y.take()[0]  # the CREDIT never arrives
-    assert [f.stream for f in split([lost])] == [2] or lost
-    s.cut()
-    s.join()
-    s.settle()
-    assert len(eat(s.y)) == 2
-
-
-# ------------------------------------------------------------------ streams
-@pytest.mark.attack(33)
-def test_attack_33_a_stream_over_the_limit_is_refused_by_type_and_the_session_lives() -> None:
-    x = receiving()
-    for n in range(20):
-        feed(x, data(2 + 2 * n, n, b"x", SYN))
-    shown = len(x.events)
-    feed(x, data(42, 20, b"one too many", SYN), data(42, 21, b"and on"))
-    assert len(x.events) == shown
-    (rst,) = split([x.take()[1]])
-    assert (rst.stream, rst.flags, rst.body) == (42, RST, NO_PLACE)
-    assert x.receiver.window.unread == 20 * 64
-    feed(x, data(2, 22, b"others go on"))
-    assert messages(x)[-1] == b"others go on"
-
-
-@pytest.mark.attack(34)
-def test_attack_34_open_and_reset_never_runs_more_handlers_than_places_and_ends_in_the_budget() -> None:
-    x = receiving()
-    most = sequence = 0
-    id = 2
-    with pytest.raises(Abuse):
-        for _ in range(100_000):
-            feed(x, data(id, sequence, b"x", SYN), data(id, sequence + 1, b"", RST))
-            sequence, id = sequence + 2, id + 2
-            most = max(most, x.places.handlers)
-            while x.take() != (b"", b""):
-                pass
-    assert most == 20
-    assert sum(e[0] is Event.MESSAGE for e in x.events) == 20
-
-
-@pytest.mark.attack(34)
-def test_attack_34_handlers_that_end_at_once_do_not_make_resets_free() -> None:
-    x = receiving()
-    id, sequence = 2, 0
-    with pytest.raises(Abuse):
-        for _ in range(100_000):
-            feed(x, data(id, sequence, b"x", SYN), data(id, sequence + 1, b"", RST))
-            id, sequence = id + 2, sequence + 2
-            x.take()
-            for event in x.events:
-                if event[0] is Event.RESET:
-                    x.release(event[1])
-            x.events.clear()
-    assert 10_000 <= sequence // 2 <= 11_000
-
-
-@pytest.mark.attack(35)
-def test_attack_35_faults_that_make_us_reset_are_counted() -> None:
-    x = receiving(Config(streams=20, message=1024))
-    with pytest.raises(Abuse):
-        for n in range(100_000):
-            feed(x, *pieces_of_new(2 + 2 * n, 2 * n))
-            for event in of(x, Event.RESET):
-                x.release(event[1])
-            x.events.clear()
-            x.take()
-    assert n <= 1100
-
-
-def pieces_of_new(stream: int, first: int) -> list[bytes]:
-    """A message of 2 KiB where 1 is allowed."""
-    return [data(stream, first, b"x" * 1024, SYN | MORE), data(stream, first + 1, b"x" * 1024)]
-
-
-def test_warm_is_shown_for_a_stream_that_lives() -> None:
-    s = Sessions(SMALL).join()
-    stream = s.x.open()
-    s.x.send(stream, b"x")
-    s.pump()
-    s.x.receive(encode(Type.WARM, stream=1), 9.0, other_fails)
-    assert stream.seen_at == 9.0
-    assert of(s.x, Event.WARM)[0][1] is stream
-
-
-def test_frames_that_are_not_the_sessions_go_to_the_link_which_may_stop_the_reading() -> None:
-    x = receiving()
-    seen = []
-
-    def other(kind: int, flags: int, id: int, body: bytes) -> bool:
-        seen.append((kind, flags, id, body))
-        return kind != Type.CLOSE
-
-    x.receive(
-        encode(Type.PING, b"p") + data(2, 0, b"one", SYN) + encode(Type.CLOSE, b"c") + data(2, 1, b"two"), 1.0, other
-    )
-    assert seen == [(Type.PING, 0, 0, b"p"), (Type.CLOSE, 0, 0, b"c")]
-    assert messages(x) == [b"one"]
-    assert x.places.streams[2].receiving is Half.OPEN
+    frames_ = pieces(2, 1, b"m" * size, 1000)
+    for frame in frames_:
+        feed(x, frame)
+    assert (len(messages(x)[-1]) == size) is fits
+    assert bool(of(x, Event.RESET)) is not fits

@@ -174,7 +174,9 @@ CASES: list[tuple[Any, bool, bool]] = [
 @pytest.mark.parametrize("together", [True, False], ids=["in one piece", "frame by frame"])
 @pytest.mark.parametrize("by_a", [True, False])
 @pytest.mark.parametrize(("who", "local", "bare"), CASES)
-def test_unsealed_only_if_both_ask_and_both_are_here(who: Any, local: bool, bare: bool, by_a: bool, together: bool) -> None:
+def test_unsealed_only_if_both_ask_and_both_are_here(
+    who: Any, local: bool, bare: bool, by_a: bool, together: bool
+) -> None:
     w = world(*who).dial(by_a, local=local)
     if together:
         moved = True

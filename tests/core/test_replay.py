@@ -36,14 +36,18 @@ def test_a_mark_drops_what_is_below_it_and_nothing_else(first: int, batches: lis
         assert replay.ack(first + offset) is (offset > acked)
         acked = max(acked, offset)
         kept = split(frames for _, frames in replay.chunks)
-        assert [f.body for f in kept][-(total - acked) or len(kept) :] == [b"%d" % (first + n) for n in range(acked, total)]
+        assert [f.body for f in kept][-(total - acked) or len(kept) :] == [
+            b"%d" % (first + n) for n in range(acked, total)
+        ]
         assert replay.bytes == sum(len(frames) for _, frames in replay.chunks)
         assert replay.acked == first + acked
 
 
 @pytest.mark.attack(23)
 @given(FIRSTS, st.lists(st.integers(1, 5), max_size=8), st.integers(0, 50), st.integers(-5, 60))
-def test_attack_23_rewind_gives_exactly_the_rest_or_refuses(first: int, batches: list[int], ack: int, mark: int) -> None:
+def test_attack_23_rewind_gives_exactly_the_rest_or_refuses(
+    first: int, batches: list[int], ack: int, mark: int
+) -> None:
     replay = filled(first, batches)
     total = sum(batches)
     ack = min(ack, total)

@@ -9,14 +9,14 @@ from hermes_peer.core.session import Session
 from hermes_peer.crypto.handshake import resume_id
 from hermes_peer.wire.frames import UNKNOWN_MARK
 
-from .rig import A, settings
+from .rig import A, agreed
 
 CONFIG = Config(first_sequence=70)
 
 
 def known(originator: bool = True) -> Peer:
     peer = Peer(A.fingerprint)
-    peer.session = Session(b"s" * 16, originator, CONFIG, settings(CONFIG, CONFIG))
+    peer.session = Session(b"s" * 16, originator, CONFIG, agreed(CONFIG, CONFIG))
     return peer
 
 
@@ -76,3 +76,15 @@ def test_two_peers_do_not_mix() -> None:
     index.learn(two, psk(2))
     index.bury(one)
     assert index.find(resume_id(psk(2), True, 0)) is not None
+
+
+def test_the_secret_that_the_peer_still_uses_outlives_any_number_of_links_that_died_early() -> None:
+    index, peer = ResumeIndex(), known()
+    index.learn(peer, psk(1))
+    for n in range(2, 30):
+        asked = resume_id(psk(1), False, n)
+        assert index.find(asked) is not None
+        index.learn(peer, psk(n), asked)
+        assert len(index._ids) == len(peer.ids) == len(peer.psks) * ATTEMPTS <= GENERATIONS * ATTEMPTS
+    assert index.find(resume_id(psk(29), False, 0)) is not None
+    assert index.find(resume_id(psk(1), False, 0)) is not None

@@ -153,6 +153,7 @@ def test_one_turn_gives_batches_of_about_eight_kib() -> None:
     assert all(8 * KIB <= size < 8 * KIB + 16 * KIB + 19 for size in sizes[:-1])
 
 
+@pytest.mark.case("HPC-024")
 @pytest.mark.attack(38)
 def test_attack_38_a_peer_that_never_grants_stops_its_own_stream_only() -> None:
     s = Sessions(SMALL).join()
@@ -173,6 +174,7 @@ def test_attack_38_a_peer_that_never_grants_stops_its_own_stream_only() -> None:
     assert not s.x.pending()
 
 
+@pytest.mark.case("HPC-021")
 @pytest.mark.attack(38)
 def test_attack_38_a_peer_that_grants_all_and_confirms_nothing_is_not_served_without_end() -> None:
     config = Config(unacked=100_000)

@@ -20,7 +20,14 @@ from hermes_peer.wire.frames import Type
 from .rig import WRAP, Sessions, arrived, data, eat, messages, of, other_fails, split
 
 SMALL = Config(
-    streams=12, window=4096, message=20 * KIB, frame=1024, spare=8192, window_max=16 * KIB, permits=1, first_sequence=WRAP
+    streams=12,
+    window=4096,
+    message=20 * KIB,
+    frame=1024,
+    spare=8192,
+    window_max=16 * KIB,
+    permits=1,
+    first_sequence=WRAP,
 )
 
 
@@ -47,6 +54,8 @@ class Side:
                 self.unread.append((stream, cost))
             elif kind is Event.RESET:
                 self.broken |= {tag for tag, s in self.streams.items() if s is stream}
+                if stream not in self.streams.values():  # it went before it said anything
+                    self.session.release(stream)
         self.session.events.clear()
 
 
@@ -64,7 +73,7 @@ class Model(RuleBasedStateMachine):
         return side, tags[n % len(tags)] if tags else ""
 
     def put(self, side: Side, tag: str, size: int, fin: bool) -> None:
-        body = (tag + "%d " % len(side.sent[tag])).encode().ljust(size, b".")
+        body = f"{tag}{len(side.sent[tag])} ".encode().ljust(size, b".")
         side.session.send(side.streams[tag], body, fin)
         if side.streams[tag].sending is not Half.ABORTED:
             side.sent[tag].append(body)
@@ -72,7 +81,7 @@ class Model(RuleBasedStateMachine):
     @precondition(lambda self: self.opened < 400)
     @rule(who=st.integers(0, 1), size=st.integers(8, 6000), fin=st.booleans(), reserved=st.booleans())
     def open(self, who: int, size: int, fin: bool, reserved: bool) -> None:
-        side, tag = self.sides[who], "%03d" % self.opened
+        side, tag = self.sides[who], f"{self.opened:03}"
         self.opened += 1
         side.streams[tag] = side.session.open(reserved=reserved)
         self.put(side, tag, size, fin)
@@ -269,7 +278,10 @@ def test_a_reset_is_cut_to_its_limit_and_harmless_on_what_is_done() -> None:
 
 
 @pytest.mark.attack(23)
-@given(st.integers(0, 2**64 - 1) | st.integers(WRAP - 3, WRAP + 13), st.integers(0, 2**64 - 1) | st.integers(WRAP - 3, WRAP + 13))
+@given(
+    st.integers(0, 2**64 - 1) | st.integers(WRAP - 3, WRAP + 13),
+    st.integers(0, 2**64 - 1) | st.integers(WRAP - 3, WRAP + 13),
+)
 def test_attack_23_a_lying_link_is_refused_or_was_true(recv_next: int, send_next: int) -> None:
     s = Sessions(SMALL).join()
     stream = s.x.open()
@@ -346,3 +358,41 @@ def test_buffered_counts_unread_and_unacknowledged() -> None:
     assert s.x.buffered == 0 and s.y.buffered == 0
     s.x.receive(data(2, WRAP, b"y", 1), 1.0, other_fails)
     assert s.x.buffered == 64
+
+
+def test_stream_ids_wrap_in_a_long_session() -> None:
+    s = Sessions(SMALL).join()
+    s.x.places._next_id, s.y.places._next_id = 0xFFFFFFF9, 0xFFFFFFFA
+    seen = []
+    for n in range(8):
+        for giver, taker in ((s.x, s.y), (s.y, s.x)):
+            stream = giver.open()
+            giver.send(stream, b"%d" % n, True)
+            s.settle()
+            (theirs,) = arrived(taker)
+            assert eat(taker) == [b"%d" % n] and theirs.id == stream.id
+            taker.send(theirs, b"done", True)
+            taker.release(theirs)
+            s.settle()
+            assert eat(giver) == [b"done"]
+            giver.release(stream)
+            seen.append(stream.id)
+    assert seen[::2] == [0xFFFFFFF9, 0xFFFFFFFB, 0xFFFFFFFD, 0xFFFFFFFF, 1, 3, 5, 7]
+    assert seen[1::2] == [0xFFFFFFFA, 0xFFFFFFFC, 0xFFFFFFFE, 2, 4, 6, 8, 10]
+    assert s.x.idle and s.y.idle
+
+
+def test_a_thousand_streams_one_after_the_other_need_no_more_places_than_are_free() -> None:
+    s = Sessions(SMALL).join()
+    for n in range(1000):
+        stream = s.x.open()
+        s.x.send(stream, b"%d" % n, True)
+        s.pump()
+        (theirs,) = arrived(s.y)
+        eat(s.y)
+        s.y.send(theirs, b"done", True)
+        s.y.release(theirs)
+        s.pump()
+        eat(s.x)
+        s.x.release(stream)
+    assert s.x.places.opened == 1000 and s.y.places.granted == 1000 + SMALL.streams

@@ -149,7 +149,7 @@ def test_ends_travel_one_by_one(run: Any) -> None:
         sw.write_eof()
         assert await ends(cr) == b"answer after the end"
         await b.proxy.until(lambda: not b.proxy.links)
-        assert not b.proxy._links  # not even a dead one is kept
+        await b.proxy.until(lambda: not b.proxy._links)  # not even a dead one is kept
 
     run(body)
 
@@ -328,7 +328,7 @@ def test_delay_moves_time_but_not_order_or_throughput(run: Any) -> None:
         blob = bytes(range(256)) * 2560  # ten chunks: one delay after another would take a second
         cw.write(blob)
         assert await sr.readexactly(len(blob)) == blob
-        assert 0.09 <= loop.time() - started < 0.7
+        assert 0.09 <= loop.time() - started < 0.9
 
     run(body)
 
@@ -451,6 +451,8 @@ def test_an_exact_cut_waits_for_a_receiver_with_a_full_buffer(run: Any) -> None:
         sw.transport.pause_reading()
         cw.write(bytes(size + 1000))
         await b.proxy.until(lambda: b.proxy.bytes_up == size or run.kind == "unix")
+        for _ in range(50):  # the turns that a hasty cut would need
+            await asyncio.sleep(0)
         sw.transport.resume_reading()
         assert len(await sr.readexactly(size)) == size
         assert await ends(sr) in GONE

@@ -42,7 +42,7 @@ def body_of(frame: bytes) -> bytes:
 
 def test_the_header_is_these_nineteen_bytes() -> None:
     frame = encode(Type.DATA, b"abc", flags=Flag.SYN | Flag.FIN, stream=0x01020304, sequence=0x05060708)
-    assert frame.hex() == "48524d50" "01" "10" "03" "01020304" "05060708" "00000003" "616263"
+    assert frame.hex() == "48524d50011003010203040506070800000003616263"
     assert HEADER_SIZE == 19
 
 

@@ -299,37 +299,6 @@ class HermesAgent:
         """The ticket of durable work. Raises UsageError for now."""
         raise UsageError(LATER)
 
-    async def _reach(self, life: Life, target: str, until: float) -> Contact:
-        """A contact with a session; of several instances the first that answers. Raises LinkError, DeadlineExceeded."""
-        contacts = life.directory.find(target, life.loop.time())
-        best = contacts[0]
-        if best.session is not None:
-            best.wake()
-            return best
-        left = until - life.loop.time()
-        tasks = [life.loop.create_task(contact.ready()) for contact in contacts[:8]]
-        try:
-            pending = set(tasks)
-            while pending:
-                done, pending = await asyncio.wait(
-                    pending, timeout=max(0.0, until - life.loop.time()), return_when=asyncio.FIRST_COMPLETED
-                )
-                if not done:
-                    why = f": {best.last_error}" if best.last_error else ""
-                    raise DeadlineExceeded(
-                        "connect", f"no link to {target} within {left:.3g} s{why}", origin="local", timer="connect"
-                    )
-                for task in done:
-                    if task.exception() is None:
-                        return contacts[tasks.index(task)]
-            error = tasks[0].exception()
-            assert error is not None
-            raise error
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
     # ------------------------------------------------------------------ life
     def allows(self, contact: Contact, method: str) -> bool:
         """The permission matrix's word on a call from `contact`."""

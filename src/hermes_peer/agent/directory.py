@@ -21,14 +21,15 @@ from hermes_peer.registry.base import Registry
 from hermes_peer.registry.record import Record
 from hermes_peer.registry.view import View
 from hermes_peer.runtime.contact import Contact
-from hermes_peer.wire.address import Address
+from hermes_peer.wire.address import FINGERPRINT, Address
 
 if TYPE_CHECKING:
     from hermes_peer.access.home import Home
     from hermes_peer.runtime.endpoint import Endpoint
 
 log = logging.getLogger("hermes_peer.trust")
-FRESH_S = 2.0  # how long a look-up of a name with several instances holds
+FRESH_S = 2.0  # how long a look-up holds: by then an instance that began is chosen, too
+ROUTES_MAX = 4096
 
 
 class Directory:
@@ -87,22 +88,23 @@ class Directory:
 
     def changed(self, contact: Contact) -> None:
         """A link came or went."""
+        if contact.find_addresses is Contact.no_addresses and contact.peer.names:
+            self._contact(contact.peer.fingerprint, min(contact.peer.names))  # it dialled us: we may dial it, too
+        for target in [t for t, contacts in self._routes.items() if contact in contacts]:
+            del self._routes[target]
         for name in contact.peer.names:
             self._routes.pop(name, None)
-            self._fresh.pop(name, None)
 
     # ------------------------------------------------------------------ where is who
     def route(self, target: str, now: float) -> Contact | None:
         """A contact with a session for `target`, the least loaded of its instances; None: use `find`."""
         routes = self._routes.get(target)
-        if routes is None:
-            return None
+        if routes is None or now > self._fresh[target]:
+            return None  # look again: another instance may have begun
         if len(routes) == 1:
             contact = routes[0]
             return contact if contact.session is not None and contact.pump is not None else None
-        if now > self._fresh.get(target, 0.0):
-            return None
-        return min((c for c in routes if c.pump is not None), key=_load, default=None)
+        return min((c for c in routes if c.pump is not None and c.session is not None), key=_load, default=None)
 
     def find(self, target: str, now: float) -> list[Contact]:
         """All contacts that may serve `target`, best first; they may have no link yet. Raises LinkError, UsageError.
@@ -111,15 +113,17 @@ class Directory:
         """
         endpoint = self.endpoint
         assert endpoint is not None
-        if "://" in target:
-            return [self._by_address(Address.parse(target))]
-        if len(target) == 64 and all(c in "0123456789abcdef" for c in target):
-            return [self._by_key(target)]
+        if not isinstance(target, str) or not target:
+            raise UsageError(f"which agent? A call takes a name, a fingerprint or an address, not {target!r}")
+        if "://" in target or FINGERPRINT.fullmatch(target):
+            contact = self._by_address(Address.parse(target)) if "://" in target else self._by_key(target)
+            self._keep_route(target, [contact], now)
+            return [contact]
         found: dict[bytes, Contact] = {}
         for key, contact in endpoint.contacts.items():
             if target in contact.peer.names and contact.session is not None:
                 found[key] = contact
-        for record in self.view.lookup(target, time.time()):
+        for record in self._lookup(target):
             key = bytes.fromhex(record.fingerprint)
             if key != self._own:
                 found.setdefault(key, self._contact(key, target))
@@ -131,9 +135,32 @@ class Directory:
             raise LinkError(self._unknown(target), reason="address")
         contacts = sorted(found.values(), key=lambda c: (c.pump is None, c.session is None, _load(c)))
         live = [c for c in contacts if c.pump is not None]
-        self._routes[target] = live or contacts
-        self._fresh[target] = now + FRESH_S
+        self._keep_route(target, live or contacts, now)
         return contacts
+
+    def _keep_route(self, target: str, contacts: list[Contact], now: float) -> None:
+        if len(self._routes) >= ROUTES_MAX:
+            self._routes.clear()
+        self._routes[target] = contacts
+        self._fresh[target] = now + FRESH_S
+
+    def _lookup(self, name: str) -> list[Record]:
+        """The living records of a name; what is linked already can be called without a registry."""
+        try:
+            return self.view.lookup(name, time.time())
+        except OSError as error:
+            log.warning("the registry cannot be read: %s", error)
+            return []
+
+    def of(self, record: Record) -> Contact:
+        """The contact of one listed instance, at the addresses of that very record."""
+        assert self.endpoint is not None
+        contact = self.endpoint.contact(bytes.fromhex(record.fingerprint))
+        if not contact.peer.names:
+            contact.peer.names = frozenset({record.agent_id})
+        if contact.pump is None:
+            contact.find_addresses = record.places
+        return contact
 
     def all(self) -> list[Record]:
         """Every living record that this home may know (mission M5)."""
@@ -141,7 +168,10 @@ class Directory:
 
     def _unknown(self, target: str) -> str:
         own = " (only this agent itself has that name)" if target == self._own_name else ""
-        names = sorted({record.agent_id for record in self.all()})
+        try:
+            names = sorted({record.agent_id for record in self.all()})
+        except OSError as error:
+            return f"no agent named {target} is known here{own}: the registry cannot be read ({error})"
         running = f"running: {', '.join(names)}" if names else "no agent is running"
         return (
             f"no agent named {target} is known here{own}; {running}; for one on another machine: "
@@ -161,7 +191,7 @@ class Directory:
             # Asked anew at each attempt: an instance may have moved (HPC-072).
             fingerprint = key.hex()
             found: dict[Address, None] = {}
-            for record in self.view.lookup(name, time.time()):
+            for record in self._lookup(name):
                 if record.fingerprint == fingerprint:
                     found.update(dict.fromkeys(record.places()))
             found.update(dict.fromkeys(self._pinned(name, fingerprint)))
@@ -173,10 +203,13 @@ class Directory:
         return contact
 
     def _by_key(self, fingerprint: str) -> Contact:
+        if bytes.fromhex(fingerprint) == self._own:
+            raise LinkError("this is the agent's own key: an agent does not call itself", reason="self", refused=True)
         grant = self.trust.grant(fingerprint, time.time())
         if not grant.allowed:
             raise LinkError(
-                f"the key {fingerprint} is not trusted here: 'hermes-peer trust add {fingerprint} name=NAME' changes that",
+                f"the key {fingerprint} is not trusted here: "
+                f"'hermes-peer trust add {fingerprint} name=NAME' changes that",
                 reason="untrusted",
                 refused=True,
             )
@@ -186,9 +219,11 @@ class Directory:
         if not address.fingerprint:
             known = [p for p in self.trust.pins() if p.at is not None and p.at.endpoint == address.endpoint]
             if not known:
-                known_records = [
-                    r for r in self.all() if any(place.endpoint == address.endpoint for place in r.places())
-                ]
+                try:
+                    records = self.all()
+                except OSError as error:
+                    raise LinkError(f"the registry cannot be read: {error}", reason="address") from None
+                known_records = [r for r in records if any(p.endpoint == address.endpoint for p in r.places())]
                 if not known_records:
                     raise UsageError(
                         f"whose address is {address}? Put the fingerprint before it (hermes://FINGERPRINT@HOST:PORT), "

@@ -10,34 +10,42 @@ from hermes_peer.runtime.contact import Contact
 
 MOST = 7
 WITHIN_S = 10.0
+KEPT = 16_384  # calls remembered at the most, in each of two halves
+LONG = 64 * 1024  # while one agent is all that was ever called, longer payloads are not worth a look
+
+_Name = tuple[str, int]  # the method and the payload's hash: the payload itself is not kept
 
 
 class Guard:
-    """Nothing is counted before so many agents were called at all: most agents never pay for it."""
+    """Two generations of notes, so that forgetting costs nothing; and one note a call while there is one target."""
 
-    __slots__ = ("_targets", "_whom")
+    __slots__ = ("_new", "_old", "_only", "_since")
 
     def __init__(self) -> None:
-        self._whom: set[bytes] = set()
-        self._targets: dict[tuple[str, bytes], dict[bytes, float]] = {}
+        self._only: bytes | None = b""  # the one agent called so far; None: there were several
+        self._since = 0.0
+        self._new: dict[_Name, dict[bytes, float]] = {}
+        self._old: dict[_Name, dict[bytes, float]] = {}
 
     def check(self, method: str, payload: bytes, contact: Contact, now: float) -> None:
         """Count one call. Raises UsageError for the eighth distinct agent that gets the same within 10 s."""
         key = contact.peer.fingerprint
-        whom = self._whom
-        if len(whom) <= 1 and key in whom:
+        if self._only != key and self._only is not None:
+            self._only = None if self._only else key
+        if method.startswith("hermes.") or (self._only is not None and len(payload) > LONG):
             return
-        whom.add(key)
-        if method.startswith("hermes."):
-            return
-        targets = self._targets.setdefault((method, payload), {})
-        for other in [other for other, at in targets.items() if now - at > WITHIN_S]:
-            del targets[other]
+        if now - self._since > WITHIN_S or len(self._new) >= KEPT:
+            self._old, self._new, self._since = self._new, {}, now
+        name = method, hash(payload)
+        targets = self._new.get(name)
+        if targets is None:
+            targets = self._new[name] = self._old.get(name) or {}
         if key not in targets and len(targets) >= MOST:
-            raise UsageError(
-                f"{method} with the same payload went to {MOST} agents within {WITHIN_S:g} s: calling everybody in a "
-                "loop is refused; publish it once on an event bus instead"
-            )
+            for other in [other for other, at in targets.items() if now - at > WITHIN_S]:
+                del targets[other]
+            if len(targets) >= MOST:
+                raise UsageError(
+                    f"{method} with the same payload went to {MOST} agents within {WITHIN_S:g} s: calling everybody "
+                    "in a loop is refused; publish it once on an event bus instead"
+                )
         targets[key] = now
-        if len(self._targets) > 4096:
-            self._targets = {k: t for k, t in self._targets.items() if now - max(t.values()) <= WITHIN_S}

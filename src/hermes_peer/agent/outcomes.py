@@ -9,23 +9,28 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from hermes_peer.errors import Unavailable
+from hermes_peer.errors import CallError, Code, Unavailable
 
 if TYPE_CHECKING:
-    from hermes_peer.agent.serving import Inbound
+    from hermes_peer.agent.inbound import Inbound
 
 KEEP_S = 600.0
 ANSWER_MAX = 64 * 1024
 PEER_MAX = 16 * 1024 * 1024
+ENTRY = 256  # bytes that an entry costs besides its id and its answer
 TOO_LARGE = "the outcome of this id was too large to be kept"
 
 
-class _Entry:
-    __slots__ = ("answer", "attached", "until")
+class Entry:
+    """One id: what was asked, whether it has ended, who else waits for it."""
 
-    def __init__(self) -> None:
+    __slots__ = ("answer", "attached", "digest", "until")
+
+    def __init__(self, digest: bytes) -> None:
+        self.digest = digest
         self.answer: bytes | None = None
         self.attached: list[Inbound] = []
         self.until = 0.0
@@ -36,15 +41,25 @@ class Outcomes:
 
     def __init__(self, time: Callable[[], float]) -> None:
         self._time = time
-        self._kept: dict[bytes, OrderedDict[str, _Entry]] = {}
+        self._kept: dict[bytes, OrderedDict[str, Entry]] = {}
         self._bytes: dict[bytes, int] = {}
 
-    def begin(self, principal: bytes, id: str, inbound: Inbound) -> bool:
-        """True if the call is new and should run; else `inbound` has its answer, or will have it. Raises CallError."""
+    def begin(self, principal: bytes, id: str, method: str, payload: bytes, inbound: Inbound) -> bool:
+        """True if the call is new and should run; else `inbound` has its answer, or will have it.
+
+        Raises CallError: "conflict" if the id stands for another method or payload, "outcomes_full".
+        """
         kept = self._kept.setdefault(principal, OrderedDict())
         self._expire(principal, kept)
+        digest = blake2b(b"%d:%b%b" % (len(method), method.encode(), payload), digest_size=16).digest()
         entry = kept.get(id)
         if entry is not None:
+            if entry.digest != digest:
+                raise CallError(
+                    "conflict",
+                    f"the message id {id} was used for another method or payload; take a new id",
+                    code=Code.ERROR_INVALID_REQUEST,
+                )
             if entry.answer is None:
                 entry.attached.append(inbound)
             else:
@@ -54,38 +69,49 @@ class Outcomes:
             raise Unavailable(
                 "outcomes_full", "too many outcomes are kept for this caller; try later", retryable=True, retry_after=1
             )
-        kept[id] = _Entry()
-        self._bytes[principal] = self._bytes.get(principal, 0) + len(id) + 128
+        kept[id] = Entry(digest)
+        self._bytes[principal] = self._bytes.get(principal, 0) + len(id) + ENTRY
         return True
 
-    def end(self, principal: bytes, id: str, answer: bytes) -> None:
-        """The outcome: kept, and given to whoever asked again meanwhile."""
-        entry = self._kept.get(principal, {}).get(id)
-        if entry is None:
+    def end(self, principal: bytes, id: str, answer: bytes, until: float = 0.0) -> None:
+        """The outcome: kept (till `until`, the call's deadline, at least), and given to whoever asked meanwhile."""
+        kept = self._kept.get(principal)
+        entry = kept.get(id) if kept is not None else None
+        if kept is None or entry is None or entry.answer is not None:
             return
         entry.answer = answer if len(answer) <= ANSWER_MAX else _too_large()
-        entry.until = self._time() + KEEP_S
+        entry.until = max(self._time() + KEEP_S, until)
+        kept.move_to_end(id)
         self._bytes[principal] += len(entry.answer)
         attached, entry.attached = entry.attached, []
         for inbound in attached:
             inbound.answer_stored(answer)
 
+    def detach(self, principal: bytes, id: str, inbound: Inbound) -> None:
+        """One that waits for the outcome of another gave up."""
+        entry = self._kept.get(principal, OrderedDict()).get(id)
+        if entry is not None and inbound in entry.attached:
+            entry.attached.remove(inbound)
+
     def size(self) -> int:
         """Bytes kept (mission M24)."""
         return sum(self._bytes.values())
 
-    def _expire(self, principal: bytes, kept: OrderedDict[str, _Entry]) -> None:
+    def _expire(self, principal: bytes, kept: OrderedDict[str, Entry]) -> None:
         now = self._time()
-        while kept:
-            id, entry = next(iter(kept.items()))
-            if entry.answer is None or entry.until > now:
-                return
-            del kept[id]
-            self._bytes[principal] -= len(id) + 128 + len(entry.answer)
+        over = []
+        for id, entry in kept.items():  # what runs is passed over: it is bounded by the places for streams
+            if entry.answer is not None:
+                if entry.until > now:
+                    break
+                over.append(id)
+        for id in over:
+            entry = kept.pop(id)
+            self._bytes[principal] -= len(id) + ENTRY + len(entry.answer or b"")
 
 
 def _too_large() -> bytes:
-    from hermes_peer.errors import Code, OutcomeUnknown, error_body
+    from hermes_peer.errors import OutcomeUnknown, error_body
     from hermes_peer.wire import jsons, messages
 
     error = OutcomeUnknown("outcome_unknown", TOO_LARGE, code=Code.ERROR_UNKNOWN)

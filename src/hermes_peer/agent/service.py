@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_peer import __version__
 from hermes_peer.agent.context import CURRENT
 from hermes_peer.agent.methods import Method
+from hermes_peer.agent.taps import Taps
 
 if TYPE_CHECKING:
     from hermes_peer.agent.agent import HermesAgent
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def own_methods(agent: HermesAgent) -> list[Method]:
-    """hermes.ping, hermes.describe, hermes.status."""
+    """hermes.ping, hermes.describe, hermes.status, hermes.tap."""
 
     async def ping() -> dict[str, Any]:
         """Answers at once."""
@@ -47,6 +48,7 @@ def own_methods(agent: HermesAgent) -> list[Method]:
         Method("hermes.ping", ping),
         Method("hermes.describe", describe),
         Method("hermes.status", status_),
+        Taps(agent).method(),
     ]
 
 

@@ -15,7 +15,7 @@ class Event(IntEnum):
     """
 
     MESSAGE = 0  # a whole message (bytes); give `cost` back through `consumed` once it is read
-    RESET = 1  # the stream was aborted, by the peer or for breaking a limit (body: an error object)
+    RESET = 1  # aborted, by the peer or for breaking a limit (body: an error object); if nobody owns it, release it
     WRITABLE = 2  # the queue of a stream with `notify` is empty
     WARM = 3  # the peer's handler is alive though silent
     LIVE = 4  # a link carries the session

@@ -7,6 +7,7 @@ lost in one direction only.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 IDLE_MISSES = 3
@@ -26,6 +27,7 @@ class Heartbeat:
     __slots__ = (
         "busy",
         "busy_s",
+        "heard",
         "idle_s",
         "idle_since",
         "last_in",
@@ -48,6 +50,7 @@ class Heartbeat:
         self.next_ping = now
         self.rtt = 0.0
         self.load = Load()
+        self.heard: Callable[[int, float], None] | None = None  # who measures: a PONG's number, and its way in seconds
         self.idle_since = now
 
     @property
@@ -73,6 +76,8 @@ class Heartbeat:
         if n == self.n:
             sample = max(0.0, now - self.sent)
             self.rtt = sample if not self.rtt else 0.75 * self.rtt + 0.25 * sample
+            if self.heard is not None:
+                self.heard(n, sample)
 
     def set_busy(self, busy: bool, now: float) -> None:
         """A stream was opened, or the last one is done."""

@@ -13,7 +13,7 @@ from hermes_peer.core import budget
 from hermes_peer.core.config import Caps, Settings
 from hermes_peer.core.greeting import Greeting
 from hermes_peer.core.heartbeat import Heartbeat, Load
-from hermes_peer.core.records import Records
+from hermes_peer.core.records import Records, Tap
 from hermes_peer.core.session import Session
 from hermes_peer.core.states import LINK, LinkInput, LinkState, Reason, reason_of
 from hermes_peer.crypto.handshake import HandshakeError, Outcome
@@ -57,6 +57,7 @@ class Link:
         self.heartbeat = Heartbeat(patience, patience, now)
         self.sealed = True
         self.unproven_reason = ""  # for the log only
+        self.tap: Tap | None = None  # hears all frames, opened (mission L25)
         self._greeting: Greeting | None = greeting
         self._give_up_at = now + patience
         self._records: Records | None = None
@@ -120,6 +121,8 @@ class Link:
                 self._greet(kind, flags, id, sequence, data[at + HEADER_SIZE : after])
             else:
                 plain = records.open(view[at:after]) if kind == SEALED else data[at:after]
+                if self.tap is not None:
+                    self.tap("in", plain)
                 if self.state is not LinkState.OPEN or self.session is None:
                     self._before_open(plain, now)
                 elif plain:
@@ -236,8 +239,7 @@ class Link:
         """The transport ended. Without an authenticated CLOSE that is a lost line, never an end."""
         if self.state is not LinkState.CLOSED:
             self._now = now
-            was = self.state
-            self.state = LINK[self.state, LinkInput.EOF]
+            was, self.state = self.state, LINK[self.state, LinkInput.EOF]
             if was is not LinkState.CLOSING:
                 self.host.closed(self, Reason.LOST, "the connection was lost", False, now)
 
@@ -378,15 +380,16 @@ class Link:
             if n is not None and self.session is not None:
                 load = self.host.load()
                 ack = self.session.receiver.acked()
-                parts.append(
-                    frames.Ping(n, load.in_flight, load.queue_ms, load.accepting, ack, load.links).encode(type)
-                )
+                ping = frames.Ping(n, load.in_flight, load.queue_ms, load.accepting, ack, load.links)
+                parts.append(ping.encode(type))
         self._ping = self._pong = None
         return b"".join(parts)
 
     def _wrap(self, plain: bytes) -> bytes:
         records = self._records
         assert records is not None
+        if self.tap is not None:
+            self.tap("out", plain)
         if not self.sealed and records.written:  # our LINK was the last sealed one
             records.bare_out = True
         return records.wrap(plain, self._now)

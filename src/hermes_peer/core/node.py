@@ -187,7 +187,7 @@ class Node:
         self._note(peer, caps)
         link.session = session
         peer.link = link
-        self._resume.learn(peer, outcome.psk)
+        self._resume.learn(peer, outcome.psk, link.asked)
         mine = self._blinded(session.id, 2).encode()
         return frames.Link(session.id, outcome.resumed, *marks, mine)
 

@@ -6,11 +6,14 @@ Refuses to know: what is inside. Called by: link.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hermes_peer.crypto.handshake import Outcome
 from hermes_peer.crypto.seal import Opener, Sealer
 from hermes_peer.wire import frames
 from hermes_peer.wire.frames import HEADER_SIZE, RECORD_PLAIN_MAX, Type
 
+Tap = Callable[[str, bytes], None]  # ("in" or "out", whole frames in plain)
 _REKEY = frames.encode(Type.REKEY)
 
 

@@ -36,8 +36,19 @@ class ResumeIndex:
         """How far the ended session of that id had received, so that its owner knows what never ran."""
         return self._tombs.get(id, UNKNOWN_MARK)
 
-    def learn(self, peer: Peer, psk: bytes) -> None:
-        """A new link's secret: from now on the peer may offer it, and a few older ones for links that died early."""
+    def learn(self, peer: Peer, psk: bytes, used: bytes = b"") -> None:
+        """A new link's secret: from now on the peer may offer it, and a few older ones for links that died early.
+
+        `used`: the id by which this link itself was resumed. Its secret is the peer's current one until the new
+        one is confirmed, so it outlives any number of links that die before that.
+        """
+        current = self._ids.get(used)
+        if current is not None and current[1] in peer.psks:
+            at = peer.psks.index(current[1])
+            peer.psks.insert(0, peer.psks.pop(at))
+            ids = peer.ids[at * ATTEMPTS : (at + 1) * ATTEMPTS]
+            del peer.ids[at * ATTEMPTS : (at + 1) * ATTEMPTS]
+            peer.ids[:0] = ids
         peer.psks.insert(0, psk)
         peer.ids[:0] = peer.theirs(psk)
         for id in peer.ids[:ATTEMPTS]:

@@ -27,7 +27,7 @@ class Backoff:
         attempt, self.attempts = self.attempts, self.attempts + 1
         if attempt == 0:
             return random.uniform(0, min(FIRST_S, SPREAD_S * self.crowd))
-        longest = min(LONGEST_S, FIRST_S * 2 ** (attempt - 1))
+        longest: float = min(LONGEST_S, FIRST_S * 2.0 ** min(attempt - 1, 16))
         return longest * random.uniform(0.5, 1.0)
 
     def reset(self) -> None:

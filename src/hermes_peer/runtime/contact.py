@@ -16,7 +16,7 @@ from hermes_peer.core.peer import Peer
 from hermes_peer.core.session import Session
 from hermes_peer.core.states import FINAL, Reason
 from hermes_peer.core.stream import Stream
-from hermes_peer.errors import HermesError, LinkError, UsageError
+from hermes_peer.errors import DeadlineExceeded, HermesError, LinkError, UsageError
 from hermes_peer.runtime.backoff import Backoff
 from hermes_peer.runtime.pump import Pump
 from hermes_peer.transport import base
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hermes_peer.link")
 TRIES = 4  # at once, then after about 1, 2 and 4 s: then whoever waits is told (mission M9)
+INVITE_S = 10.0  # between two invitations of an instance that does not come
 YIELD_S = 2.0  # the side that was dialled leaves the first redial to the other for this long
 
 
@@ -38,7 +39,7 @@ class Contact:
         self.peer = peer
         self.session: Session | None = None
         self.pump: Pump | None = None
-        self.find_addresses: Callable[[], Sequence[Address]] = lambda: ()
+        self.find_addresses: Callable[[], Sequence[Address]] = Contact.no_addresses
         self.keep = False  # hold a link even without work
         self.backoff = Backoff()
         self.lost_at: float | None = None
@@ -52,6 +53,14 @@ class Contact:
         self._attempt: asyncio.Future[LinkError | None] | None = None
         self._marks = (0, 0)
         self._closed = False
+        self._invited = False
+        self._invite_at = 0.0
+        self._told: LinkError | None = None
+
+    @staticmethod
+    def no_addresses() -> Sequence[Address]:
+        """Until somebody says where the peer lives."""
+        return ()
 
     # ------------------------------------------------------------------ the agent's side
     def send(self, stream: Stream, message: bytes, fin: bool = False) -> None:
@@ -78,9 +87,12 @@ class Contact:
         else:
             self.wake()
 
-    async def ready(self) -> Session:
-        """The session, dialling first if there is none. Raises LinkError after TRIES attempts or a final refusal."""
-        while self.session is None:
+    async def ready(self, *, linked: bool = False) -> Session:
+        """The session, dialling first if there is none; `linked`: and a line that carries it now.
+
+        Raises LinkError after TRIES attempts or a final refusal.
+        """
+        while self.session is None or (linked and self.pump is None):
             if self._closed:
                 raise LinkError("this agent is closed", reason="closed")
             future: asyncio.Future[None] = self.endpoint.loop.create_future()
@@ -93,10 +105,45 @@ class Contact:
                     self._waiters.remove(future)
         return self.session
 
+    async def ping(self, patience: float) -> float:
+        """Seconds that one PING and its PONG take on the link. Raises LinkError, DeadlineExceeded (timer "ping")."""
+        await self.ready()
+        if self.pump is None or self.pump.link is None:
+            raise LinkError(f"the line to {self.name} is down", reason="lost")
+        link, answer = self.pump.link, self.endpoint.loop.create_future()
+        beat, now = link.heartbeat, self.endpoint.loop.time()
+        before, beat.next_ping = beat.n, now
+
+        def heard(n: int, seconds: float) -> None:
+            if n > before and not answer.done():
+                answer.set_result(seconds)
+
+        beat.heard = heard
+        link.tick(now)
+        self.pump.schedule()
+        try:
+            async with asyncio.timeout(patience):
+                seconds: float = await answer
+                return seconds
+        except TimeoutError:
+            raise DeadlineExceeded(
+                "ping", f"{self.name} answered no ping within {patience:g} s", origin="local", timer="ping"
+            ) from None
+        finally:
+            beat.heard = None
+
+    def invite(self) -> None:
+        """Try once to have a link, for nobody in particular: another instance to choose from (mission M4)."""
+        now = self.endpoint.loop.time()
+        if self.session is None and self._task is None and now >= self._invite_at:
+            self._invite_at = now + INVITE_S
+            self._invited = True
+            self.wake()
+
     def wake(self) -> None:
         """Dial if a link is wanted and nobody is at it."""
         if self.pump is None and self._task is None and not self._closed and self._wanted():
-            self._task = self.endpoint.loop.create_task(self._redial())
+            self._task = self.endpoint.context.copy().run(self.endpoint.loop.create_task, self._redial())
 
     async def close(self) -> None:
         self._closed = True
@@ -116,8 +163,6 @@ class Contact:
         pump.contact = self
         self.address = pump.pipe.remote
         self._marks = self._progress()
-        if link.caps is not None:
-            self.backoff.crowd = max(1, link.heartbeat.load.links)
         if self.lost_at is not None:
             self.recoveries = [*self.recoveries[-999:], now - self.lost_at]
             log.info("link to %s is back after %.0f ms", self.name, (now - self.lost_at) * 1000)
@@ -133,14 +178,16 @@ class Contact:
     def down(self, link: Link, reason: Reason, text: str) -> None:
         """The link is gone; if something is open, find another."""
         self.pump = None
-        self.backoff.crowd = max(1, link.heartbeat.load.links)
+        if link.heartbeat.rtt:  # else it said nothing of its crowd yet, and what we know of it still holds (HPC-009)
+            self.backoff.crowd = max(1, link.heartbeat.load.links)
         if self._progress() != self._marks:
             self.backoff.reset()
         session = self.session
         if reason is Reason.IDLE and not self._wanted():
             return
         self.breaks += 1
-        self.lost_at = self.endpoint.loop.time()
+        if session is not None:
+            self.lost_at = self.endpoint.loop.time()
         if reason in FINAL:
             self._final(LinkError(text, reason=reason.name.lower(), refused=True))
             return
@@ -178,7 +225,7 @@ class Contact:
 
     def _wanted(self) -> bool:
         session = self.session
-        return self.keep or bool(self._waiters) or (session is not None and not session.idle)
+        return self.keep or self._invited or bool(self._waiters) or (session is not None and not session.idle)
 
     async def _redial(self) -> None:
         try:
@@ -187,8 +234,9 @@ class Contact:
                     await asyncio.sleep(self.backoff.delay())
                 else:
                     self.backoff.attempts = 1
-                if self.pump is not None:
-                    return
+                if self.peer.live:
+                    return  # the other side was faster
+                self._invited = False
                 error = await self._try_all()
                 if error is None:
                     return
@@ -198,7 +246,8 @@ class Contact:
                     return
                 limit = self.endpoint.redial_limit
                 if self.session is None and self.backoff.attempts >= (limit or TRIES):
-                    self.backoff.reset()
+                    if not self.keep:
+                        self.backoff.reset()
                     self._fail(error)
                 elif limit and self.backoff.attempts > limit:
                     self._final(error)
@@ -211,7 +260,11 @@ class Contact:
             f"'hermes-peer trust add FINGERPRINT name={self.name} at=hermes://HOST:PORT'",
             reason="address",
         )
-        for address in self.find_addresses():
+        try:
+            addresses = self.find_addresses()
+        except (OSError, HermesError) as unread:
+            return LinkError(f"where {self.name} lives cannot be looked up: {unread}", reason="address")
+        for address in addresses:
             try:
                 failed = await self._try(address)
             except LinkError as refused:
@@ -235,7 +288,8 @@ class Contact:
         if key == endpoint.node.identity.fingerprint:
             raise UsageError("this address belongs to this agent's own key: an agent does not dial itself")
         await base.dial(address, lambda: Pump(endpoint, make_link))
-        return await attempt
+        failed: LinkError | None = await attempt
+        return failed
 
     def _settle_attempt(self, error: LinkError | None) -> None:
         if self._attempt is not None and not self._attempt.done():
@@ -243,6 +297,10 @@ class Contact:
 
     def _final(self, error: LinkError) -> None:
         """No use in dialling again by ourselves: tell everybody who waits, and end what hangs on it."""
+        if error.refused and str(error) != str(self._told):
+            self._told = error
+            log.warning("%s refuses us for good: %s", self.name, error)
+        self.last_error = error
         self._fail(error)
         self.lost_at = None
         if self.session is not None:

@@ -7,6 +7,8 @@ Called by: the agent, which gives it a Judge and a `serve` callback for streams 
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import itertools
 import logging
 from collections.abc import Callable
 from typing import Protocol
@@ -25,7 +27,9 @@ from hermes_peer.transport.base import Listener
 from hermes_peer.wire.address import Address
 
 log = logging.getLogger("hermes_peer.link")
+BROKEN = b'{"code":7,"reason":"internal","message":"the agent failed; its log says more"}'
 TICK_S = 0.5
+LINGER_S = 0.25  # how long close() waits for last words to leave
 
 
 class Owner(Protocol):
@@ -52,12 +56,16 @@ class Endpoint:
         self.node = node
         self.loop = asyncio.get_running_loop()
         self.pumps: dict[Link, Pump] = {}
+        self.open_pipes: set[Pump] = set()
+        self.context = contextvars.copy_context()  # what we dial and serve in: never that of the call that caused it
         self.contacts: dict[bytes, Contact] = {}
         self.listeners: list[Listener] = []
         self.redial_limit = redial_limit
         self.refused: dict[str, int] = {}  # inbound links that were not wanted, by reason
         self.stalls = 0
+        self.linked: Callable[[Pump], None] | None = None  # hears of each new link before its first byte
         self.noticed: Callable[[Contact, str, str, float], None] = lambda contact, what, text, seconds: None
+        self._locals = itertools.count()
         self._serve = serve
         self._ended = ended
         self._changed = changed
@@ -112,6 +120,11 @@ class Endpoint:
             link.close(Reason.SHUTDOWN, "the agent was closed")
             pump.flush()
         self._node_events()
+        until = self.loop.time() + LINGER_S
+        while self.open_pipes and self.loop.time() < until:
+            await asyncio.sleep(0.001)
+        for pump in list(self.open_pipes):
+            pump.abort()
         await asyncio.sleep(0)
 
     # ------------------------------------------------------------------ what happened
@@ -154,7 +167,9 @@ class Endpoint:
                 except Exception:
                     log.exception("a handler of link events failed")
                     if stream is not None:
-                        session.reset(stream)
+                        session.reset(stream, BROKEN)
+                        if stream.owner is not None:
+                            stream.owner.reset(BROKEN)
 
     @staticmethod
     def _stream_event(session: Session, kind: int, stream: Stream, body: bytes) -> None:
@@ -203,7 +218,9 @@ class Endpoint:
     def _accept(self, pump: Pump) -> Link:
         pipe = pump.pipe
         assert pipe is not None
-        return self.node.accept(self.loop.time(), address=pipe.remote, local=pipe.local)
+        # Whoever may open our Unix socket is this user: a crowd of his agents is no flood of one stranger.
+        where = f"{pipe.remote} {next(self._locals)}" if pipe.local else pipe.remote
+        return self.node.accept(self.loop.time(), address=where, local=pipe.local)
 
     def _tick(self, planned: float) -> None:
         now = self.loop.time()

@@ -41,8 +41,11 @@ class Pump:
     # ------------------------------------------------------------------ from the transport
     def connected(self, pipe: Pipe) -> None:
         self.pipe = pipe
+        self.endpoint.open_pipes.add(self)
         self.link = self._make_link(self)
         self.endpoint.pumps[self.link] = self
+        if self.endpoint.linked is not None:
+            self.endpoint.linked(self)
         self._arm()
         self.flush()
 
@@ -66,6 +69,8 @@ class Pump:
             self._stop_timers()
             link.eof(self._loop.time())
             self.endpoint.settle(self)
+            self.link = None  # nothing is written to a transport that is gone
+        self.endpoint.open_pipes.discard(self)
 
     # ------------------------------------------------------------------ to the transport
     def schedule(self) -> None:
@@ -85,6 +90,11 @@ class Pump:
             pipe.write(data)
         if link.done:
             self._hang_up(pipe)
+
+    def abort(self) -> None:
+        """Drop the transport with all that it has not sent."""
+        if self.pipe is not None:
+            self.pipe.abort()
 
     def _hang_up(self, pipe: Pipe) -> None:
         link, self.link = self.link, None

@@ -15,8 +15,8 @@ import types
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
-_enter_task = asyncio.tasks._enter_task  # type: ignore[attr-defined]
-_leave_task = asyncio.tasks._leave_task  # type: ignore[attr-defined]
+_enter_task = asyncio.tasks._enter_task
+_leave_task = asyncio.tasks._leave_task
 
 Done = Callable[[Any, BaseException | None], None]
 
@@ -50,12 +50,17 @@ class Runner:
         loop = self._loop
         if asyncio.current_task(loop) is not None:  # called from inside a task: it cannot be nested
             return self._carry(self._make(), coroutine, None, context, done, fresh=True)
-        task = self._idle or self._make_idle()
+        task = self._idle
+        if task is None or task.cancelling():  # a first step may have cancelled itself, or somebody all tasks
+            task = self._make_idle()
         _enter_task(loop, task)
         try:
             waiting_on = context.run(coroutine.send, None)
         except StopIteration as stop:
             value, error = stop.value, None
+        except KeyboardInterrupt as raised:
+            done(None, raised)
+            raise
         except BaseException as raised:
             value, error = None, raised
         else:
@@ -70,8 +75,12 @@ class Runner:
     def close(self) -> None:
         """Cancel everything that still runs."""
         for task in [*self.tasks, *([self._idle] if self._idle else [])]:
-            task.cancel()
+            self.cancel(task)
         self._idle = self._job = None
+
+    def cancel(self, task: asyncio.Task[None]) -> None:
+        """Cancel what `start` has returned: after its carrier took over, else the coroutine would not see it."""
+        self._loop.call_soon(task.cancel)
 
     def _make(self) -> tuple[asyncio.Task[None], _Job]:
         job = _Job(self._loop.create_future())
@@ -99,10 +108,15 @@ class Runner:
 
         def ended(task: asyncio.Task[None]) -> None:
             self.tasks.discard(task)
-            if job.done is not None:  # cancelled before the carrier took over
+            if job.done is not None:  # cancelled by somebody else before the carrier took over
                 job.done = None
-                coroutine.close()
-                done(None, asyncio.CancelledError())
+                try:
+                    context.run(coroutine.throw, asyncio.CancelledError())
+                    coroutine.close()
+                except BaseException as error:
+                    done(None, error if not isinstance(error, StopIteration) else asyncio.CancelledError())
+                else:
+                    done(None, asyncio.CancelledError())
 
         task.add_done_callback(ended)
         return task
@@ -118,6 +132,8 @@ async def _carrier(job: _Job) -> None:
     except BaseException as error:
         job.done = None
         done(None, error)
+        if isinstance(error, KeyboardInterrupt):
+            raise
     else:
         job.done = None
         done(value, None)
@@ -132,10 +148,11 @@ def _rest(
         try:
             value = yield waiting_on
         except BaseException as error:
-            step, argument = coroutine.throw, error
+            step: Callable[[Any], Any] = coroutine.throw
+            argument: Any = error
         else:
             step, argument = coroutine.send, value
         try:
-            waiting_on = context.run(step, argument)  # type: ignore[arg-type]
+            waiting_on = context.run(step, argument)
         except StopIteration as stop:
             return stop.value

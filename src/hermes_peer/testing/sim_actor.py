@@ -50,6 +50,8 @@ class Actor:
         self.life += 1
         self.touched = False
         self._flushes = 0
+        self.blocked: set[Link] = set()
+        self.line_of: dict[Link, Line] = {}
         self.lines: dict[Link, tuple[Line, int]] = {}
         self.attached: dict[Session, Link] = {}
         self.armed: dict[Link, float] = {}
@@ -136,9 +138,16 @@ class Actor:
     def _join(self, link: Link, line: Line, end: int) -> None:
         life = self.life
         self.lines[link] = line, end
+        self.line_of[link] = line
         self.world.links += 1
         line.join(end, lambda data: self._hear(life, link, data))
+        line.ways[end].drained = lambda: self._drained(life, link)
         self.arm(link)
+
+    def _drained(self, life: int, link: Link) -> None:
+        """There is room in the line again: what the link kept back may go."""
+        if link in self.blocked:
+            self.run(life, lambda: self.blocked.discard(link))
 
     def _hear(self, life: int, link: Link, data: bytes) -> None:
         if life != self.life or self.clock.now < self.frozen_until:
@@ -202,6 +211,8 @@ class Actor:
         now, moved = self.clock.now, False
         self._flushes += 1
         for link in list(self.lines):
+            if link in self.blocked and not link.done:
+                continue
             if link.pending(now):
                 moved = self._write(link, now) or moved
             elif not self._flushes % 16 and link.take(now):
@@ -214,11 +225,14 @@ class Actor:
 
     def _write(self, link: Link, now: float) -> bool:
         line, end = self.lines[link]
-        moved = False
+        moved, buffer = False, self.world.plan.buffer
         while data := link.take(now):
             moved = True
             self.world.sealed(link, data)
             line.write(end, data)
+            if line.ways[end].flying > buffer and not link.done:
+                self.blocked.add(link)
+                return True
         if link.pending(now):
             raise Violation("pending() goes on promising what take() does not give")
         self.arm(link)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from hermes_peer.core.link import Link
 from hermes_peer.core.session import Session
 from hermes_peer.core.states import SessionState
-from hermes_peer.testing.sim_load import Violation
+from hermes_peer.testing.sim_load import Talk, Violation
 from hermes_peer.wire.frames import HEADER_SIZE
 
 
@@ -18,7 +18,7 @@ def always(session: Session) -> None:
     receiver, sender, places = session.receiver, session.sender, session.places
     window = receiver.window
     _window(window, "session")
-    lent = receiver.config_permits if hasattr(receiver, "config_permits") else session.config.permits
+    lent = session.config.permits
     if window.unread > window.size + lent * receiver.permits.room:
         raise Violation(f"{window.unread} unread bytes in a session window of {window.size}")
     if window.extra != (lent - receiver.permits.free) * receiver.permits.room:
@@ -49,7 +49,6 @@ def always(session: Session) -> None:
     replay = sender.replay
     if replay.bytes != sum(len(frames) for _, frames in replay.chunks):
         raise Violation("the replay miscounts its bytes")
-    bound = sender.window.limit - sender.window.sent + session.settings.send_session_window
     bound = 2 * (session.settings.send_session_window + lent * receiver.permits.room) + session.config.unacked
     if replay.bytes > 2 * bound:
         raise Violation(f"{replay.bytes} bytes wait for an acknowledgement, at most {bound} should")
@@ -59,6 +58,15 @@ def _window(window: object, name: str) -> None:
     consumed, received, limit = window.consumed, window.received, window.limit  # type: ignore[attr-defined]
     if not 0 <= consumed <= received <= limit:
         raise Violation(f"{name}: consumed {consumed} <= received {received} <= limit {limit} does not hold")
+
+
+def has_its_place(talk: Talk) -> None:
+    """A stream is in the table until its owner has let go."""
+    session, stream = talk.session, talk.stream
+    if session.state is SessionState.ENDED or not stream.id or stream.released:
+        return
+    if session.places.streams.get(stream.id) is not stream:
+        raise Violation(f"call {talk.call.id}: its place was given away before its owner was done")
 
 
 def given_back(session: Session) -> None:
@@ -122,7 +130,3 @@ class Nonces:
                     raise Violation(f"record {counter} was sealed, {self._next[link]} was next: a nonce twice")
                 self._next[link] += 1
             at += HEADER_SIZE + size
-
-
-def ended(session: Session) -> bool:
-    return session.state is SessionState.ENDED

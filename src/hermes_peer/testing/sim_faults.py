@@ -6,9 +6,11 @@ Called by: simulator, at times that the seed has drawn.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hermes_peer.core.states import Reason
+from hermes_peer.testing.sim_load import Asking
 
 if TYPE_CHECKING:
     from hermes_peer.testing.sim_actor import Actor
@@ -45,7 +47,11 @@ class Faults:
 
     def _line(self) -> Line | None:
         lines = [line for line, _, _ in self.world.lines[-6:] if not line.dead]
-        return self.world.dice.choice(lines) if lines else None
+        if not lines:
+            return None
+        line = self.world.dice.choice(lines)
+        line.harmed = True
+        return line
 
     # ------------------------------------------------------------------ lines
     def _cut(self) -> None:
@@ -120,6 +126,16 @@ class Faults:
         if self.world.dice.random() < 0.5 and (line := self._line()):
             line.cut()
 
+    def _give_up(self) -> None:
+        actor = self.world.dice.choice(self.world.actors)
+
+        def cancel() -> None:
+            for talk in list(actor.talks):
+                if isinstance(talk, Asking) and self.world.dice.random() < 0.9:
+                    talk.cancel()
+
+        actor.run(actor.life, cancel)
+
     def _goodbye(self) -> None:
         one, two = self._two()
         self.world.cause(one, two, "goodbye")
@@ -132,8 +148,6 @@ class Faults:
         for other in actor.world.actors:
             if other is not actor:
                 self.world.cause(actor, other, "squeeze")
-        from dataclasses import replace
-
         actor.node.config = replace(actor.config, budget=0)
 
         def relax() -> None:

@@ -61,6 +61,8 @@ class Way:
         "cut_at",
         "deliver",
         "delivered",
+        "drained",
+        "flying",
         "hole",
         "latency",
         "line",
@@ -76,6 +78,8 @@ class Way:
         self.pieces = pieces
         self.deliver: Deliver | None = None  # None: nobody is there yet, bytes wait
         self.delivered = 0
+        self.flying = 0  # bytes on their way: what a socket's buffers hold
+        self.drained: Callable[[], None] | None = None  # told whenever something has arrived
         self.cut_at: int | None = None  # the line dies when so many bytes were delivered
         self.hole = False
         self.stalled = 0.0  # nothing arrives before
@@ -92,6 +96,7 @@ class Way:
         if self._queue:
             due = max(due, self._queue[-1][0])
         self._queue.append((due, data))
+        self.flying += len(data)
         if len(self._queue) == 1:
             self.wake()
 
@@ -107,10 +112,12 @@ class Way:
         """A black hole: what is on its way, and whatever follows, arrives nowhere; nobody is told."""
         self.hole = True
         self._queue.clear()
+        self.flying = 0
 
     def shut(self) -> None:
         """Half-close from outside: what is on its way is lost, then comes the end."""
         self._queue.clear()
+        self.flying = 0
         self._shut = False
         self.write(b"")
 
@@ -138,6 +145,7 @@ class Way:
             assert self.cut_at is not None
             data = data[: max(0, self.cut_at - self.delivered)]
         self.delivered += len(data)
+        self.flying -= len(data)
         for piece in self.pieces(data):
             if self.line.dead or self.hole or self.deliver is None:
                 return
@@ -145,6 +153,8 @@ class Way:
                 self.deliver(piece)
         if ending:
             self.line.cut()
+        elif self.drained is not None:
+            self.drained()
 
 
 def _whole(data: bytes) -> Iterable[bytes]:
@@ -154,7 +164,7 @@ def _whole(data: bytes) -> Iterable[bytes]:
 class Line:
     """A connection. End 0 dialled, end 1 was dialled; `ways[n]` carries what end n writes."""
 
-    __slots__ = ("_clock", "born", "dead", "ways")
+    __slots__ = ("_clock", "born", "dead", "harmed", "ways")
 
     def __init__(
         self,
@@ -165,6 +175,7 @@ class Line:
         self._clock = clock
         self.born = clock.now
         self.dead = False
+        self.harmed = False  # a fault has touched it
         self.ways = (Way(clock, self, latency, pieces), Way(clock, self, latency, pieces))
 
     def join(self, end: int, deliver: Deliver) -> None:

@@ -25,6 +25,7 @@ FAULTS = (
     "restart",  # a process comes back without its memory
     "refuse",  # the trust list says no for a while
     "goodbye",  # one side ends the session on purpose
+    "give_up",  # a caller cancels all that it has begun
     "squeeze",  # the process is told that it is short of memory
 )
 LOADS = ("answer", "items_out", "items_in", "asks", "cancel", "abort", "large", "burst", "slow", "early", "think")
@@ -42,6 +43,7 @@ class Plan:
     strikes: int  # how many faults happen
     seconds: float  # for how long calls begin and faults happen
     latency: tuple[float, float]
+    buffer: int  # bytes on their way in one direction, beyond which nobody writes
     split: int  # largest piece that is read at once; 0: as it comes
     first_id: int  # 0: as usual; else where the ids of the originator's streams begin
     sealed: bool = True
@@ -67,19 +69,20 @@ class Plan:
             strikes=dice.randint(0, 12) if faults else 0,
             seconds=dice.choice((2.0, 10.0, 60.0)),
             latency=(low, low * dice.choice((1, 3, 20))),
+            buffer=dice.choice((1 << 30, 1 << 16, 3000, 1)),
             split=dice.choice((0, 0, 0, 1, 7, 100, 1500)),
             first_id=dice.choice((0, 0, 2**31 - 9, 2**32 - 7, 2**32 - 21)),
             sealed=dice.random() < 0.8,
-            quiet=dice.random() < 0.1,
+            quiet=dice.random() < 0.15,
         )
 
 
 def _limits(dice: Random, first: int) -> Config:
-    window = dice.choice((4096, 4096, 8192, 48 * 1024))
+    window = dice.choice((4096, 4096, 4096, 8192, 8192, 48 * 1024, 256 * 1024))
     busy = dice.choice((1.0, 5.0))
     return Config(
-        frame=dice.choice((1024, 1500, 16_384, 65_517)),
-        message=dice.choice((5000, 40 * 1024, 64 * 1024)),
+        frame=dice.choice((1024, 1500, 2040, 16_384, 65_517)),
+        message=dice.choice((5000, 40 * 1024, 64 * 1024, 64 * 1024)),
         window=window,
         window_max=dice.choice((window, 4 * window, 1 << 22)),
         streams=dice.choice((9, 12, 16, 40, 128)),

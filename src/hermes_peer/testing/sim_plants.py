@@ -31,8 +31,8 @@ PLANTS: dict[str, list[Edit]] = {
         (
             receiver.Receiver,
             "receive",
-            "self.budget.charge(budget.NOTHING, now)\n                continue",
-            "pass",
+            "budget.charge(budget.NOTHING, now)\n            continue",
+            "budget",
         )
     ],
     "batch lost with its link": [
@@ -45,7 +45,6 @@ PLANTS: dict[str, list[Edit]] = {
     "permit kept by a reset": [(receiver.Receiver, "abort", "self._end_long(stream)", "pass")],
     "spare kept": [(places.Places, "forget_if_done", "self.spare += stream.inbound.size - self._config.window", "pass")],
     "always said not to have run": [(session.Session, "fate", 'else "unknown"', 'else "no"')],
-    "new data before the peer's LINK": [(session.Session, "attach", "self.sender.shut()", "self.sender.open()")],
     "sent again to the wrong link": [
         (session.Session, "peer_link", "self.sender.again = again", "self.sender.again.extend(again)"),
         (session.Session, "detach", "self.sender.again.clear()", "pass"),
@@ -57,7 +56,7 @@ PLANTS: dict[str, list[Edit]] = {
     "freed place not noticed": [(places.Places, "forget_if_done", "self.freed = True", "pass")],
     "limit of streams not noticed": [(places.Places, "raise_limit", "self.freed = True", "pass")],
     "limit of streams not told": [(places.Places, "forget_if_done", "self.tell = True", "pass")],
-    "never dead": [(heartbeat.Heartbeat, "dead_at", "return dead if", "return float('inf') if")],
+    "never dead": [(heartbeat.Heartbeat, "dead_at", "dead = self.last_in", "return float('inf')\n    dead = self.last_in")],
     "pong not heard": [(heartbeat.Heartbeat, "pong", "self.waiting = None", "pass")],
     "idle ends the session": [(link.Link, "tick", '"idle", frames.CloseMode.DRAIN', '"idle"')],
     "counter not raised": [(seal.Sealer, "seal", "self.records = counter + 1", "pass")],
@@ -65,12 +64,12 @@ PLANTS: dict[str, list[Edit]] = {
     "both accept in a crossing": [(node.Node, "_contended", "if crossing and", "if False and")],
     "reset not sent": [(session.Session, "reset", "if stream.id:", "if False:")],
     "reset keeps its place in line": [(sender.Sender, "_number", "self.replay.next = sequence + 1", "self.replay.next = sequence + (0 if flags & 4 else 1)")],
-    "ack not sent": [(receiver.Receiver, "_plan_ack", "self.ack_at = now", "pass")],
+    "ack not sent": [(receiver.Receiver, "_plan_ack", "config = self._config", "return")],
     "credit without limit": [(sender.Sender, "send", "and window.sent + cost <= window.limit", "")],
     "tomb with a wrong mark": [(resume.ResumeIndex, "bury", "session.receiver.next", "session.receiver.next - 1")],
     "old psk offered": [(node.Node, "linked", "peer.dial_psk = outcome.psk", "peer.dial_psk = peer.dial_psk or outcome.psk")],
     "fragments mixed up": [(receiver.Receiver, "_data", "stream.partial, stream.partial_cost = None, 0", "stream.partial_cost = 0")],
-    "the last stream said wrong": [(places.Places, "last_accepted", "return self._high", "return self._high - 2")],
+    "the last stream said wrong": [(places.Places, "last_accepted", "return self._high", "return max(0, self._high - 2)")],
 }
 
 

@@ -100,7 +100,7 @@ class World:
                     raise Violation("nothing moves any more: " + self._stuck())
             clock.run_until(clock.now + 2.0)
             if plan.quiet:
-                clock.run_until(clock.now + 120.0)
+                clock.run_until(clock.now + 150.0)
             self._reckon()
             pairs = plan.nodes * (plan.nodes - 1) // 2
             if self.links - links > 2 * FLAPS * pairs:
@@ -136,7 +136,7 @@ class World:
         def size() -> int:
             if large and dice.random() < 0.2:
                 return dice.randint(limit // 2, limit)
-            return dice.choice((9, 20, 70, 300, 1500))
+            return dice.choice((9, 20, 70, dice.randint(9, 300), dice.randint(9, 3000)))
 
         def maybe(load: str, chance: float = 0.4) -> bool:
             return load in on and dice.random() < chance
@@ -206,10 +206,17 @@ class World:
         self, actor: Actor, kind: NodeEvent, peer: Peer | None, link: Link | None, reason: Reason, text: str
     ) -> None:
         self._story.update(f"{self.clock.now:.6f} {actor.number} {kind} {reason} {text}\n".encode())
+        if reason is Reason.TIMEOUT and link is not None and not self.harmed(actor, link):
+            raise Violation(f"a link died at {actor.number} although nothing had happened to its line: {text}")
         if kind is NodeEvent.SESSION:
             assert peer is not None and peer.session is not None
             self.known.setdefault(peer.session.id, set()).add(actor.number)
             self.report.sessions += 1
+
+    def harmed(self, actor: Actor, link: Link) -> bool:
+        """Whether a fault may have touched this link."""
+        line = actor.line_of.get(link)
+        return line is None or line.harmed or line.dead or "freeze" in self.report.faults
 
     def ended(self, actor: Actor, peer: Peer, session: Session, reason: Reason, text: str) -> None:
         """A session ends only for a cause: it is never lost by losing lines."""
@@ -232,6 +239,8 @@ class World:
             return
         for session in actor.sessions:
             sim_checks.always(session)
+        for talk in actor.talks:
+            sim_checks.has_its_place(talk)
 
     # ------------------------------------------------------------------ the end
     def _progress(self) -> tuple[int, ...]:

@@ -6,11 +6,12 @@ Called by: transport.base. Bytes arrive in a later turn of the loop, as from a s
 from __future__ import annotations
 
 import asyncio
+from weakref import WeakKeyDictionary
 
 from hermes_peer.transport.base import WRITE_BUFFER, MakeSink, Sink
 from hermes_peer.wire.address import Address
 
-_listening: dict[tuple[int, str], MakeSink] = {}
+_listening: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, MakeSink]] = WeakKeyDictionary()
 
 
 class MemoryPipe:
@@ -45,7 +46,7 @@ class MemoryPipe:
 
     def _deliver(self) -> None:
         inbox, self._inbox, self._waiting = self._inbox, [], 0
-        if self._closed:
+        if self._closed or not inbox:
             return
         self._sink.received(b"".join(inbox))
         if self._other is not None and self._other.paused and not self._other._closed:
@@ -61,7 +62,11 @@ class MemoryPipe:
         if other is not None and not other._closed:
             self._loop.call_soon(other._hang_up)
 
-    abort = close
+    def abort(self) -> None:
+        other = self._other
+        if not self._closed and other is not None:
+            other._inbox.clear()
+        self.close()
 
     def _hang_up(self) -> None:
         if not self._closed:
@@ -70,21 +75,21 @@ class MemoryPipe:
 
 
 class MemoryListener:
-    def __init__(self, address: Address, key: tuple[int, str]) -> None:
+    def __init__(self, address: Address, names: dict[str, MakeSink]) -> None:
         self.address = address
-        self._key = key
+        self._names = names
 
     async def close(self) -> None:
-        _listening.pop(self._key, None)
+        self._names.pop(self.address.path, None)
 
 
-def _key(address: Address) -> tuple[int, str]:
-    return id(asyncio.get_running_loop()), address.path
+def _names() -> dict[str, MakeSink]:
+    return _listening.setdefault(asyncio.get_running_loop(), {})
 
 
 async def dial(address: Address, make_sink: MakeSink) -> None:
     """Raises ConnectionRefusedError if nobody listens under that name in this event loop."""
-    accept = _listening.get(_key(address))
+    accept = _names().get(address.path)
     if accept is None:
         raise ConnectionRefusedError("connection refused")
     MemoryPipe(make_sink()).join(MemoryPipe(accept()))
@@ -92,8 +97,8 @@ async def dial(address: Address, make_sink: MakeSink) -> None:
 
 async def listen(address: Address, make_sink: MakeSink) -> MemoryListener:
     """Raises OSError if the name is taken."""
-    key = _key(address)
-    if key in _listening:
+    names = _names()
+    if address.path in names:
         raise OSError("address already in use")
-    _listening[key] = make_sink
-    return MemoryListener(address, key)
+    names[address.path] = make_sink
+    return MemoryListener(address, names)

@@ -25,10 +25,24 @@ async def dial(address: Address, make_sink: MakeSink) -> None:
 
 
 async def listen(address: Address, make_sink: MakeSink) -> SocketListener:
-    """Port 0 takes a free one; the listener's address tells which. Raises OSError."""
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(
-        partial(protocol, make_sink, False), address.host, address.port, backlog=1024, reuse_address=True
+    """All that the host's name stands for, on one port; port 0 takes a free one, and the listener's address tells
+    which. Raises OSError."""
+    found = await asyncio.get_running_loop().getaddrinfo(
+        address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
-    port = next(s.getsockname()[1] for s in server.sockets if s.family in (socket.AF_INET, socket.AF_INET6))
-    return SocketListener(server, dataclasses.replace(address, port=port))
+    sockets: list[socket.socket] = []
+    port = address.port
+    try:
+        for family, kind, proto, _, where in dict.fromkeys(found):
+            sock = socket.socket(family, kind, proto)
+            sockets.append(sock)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            sock.bind((where[0], port, *where[2:]))
+            port = sock.getsockname()[1]
+        return SocketListener(sockets, dataclasses.replace(address, port=port), make_sink, local=False)
+    except BaseException:
+        for sock in sockets:
+            sock.close()
+        raise

@@ -1,4 +1,4 @@
-"""Addresses of agents as text: `hermes://[FP@]host:port` and `hermes+unix://[FP@]/path`.
+"""Addresses of agents as text: `hermes://[FP@]host:port`, `hermes+unix://[FP@]/path`, `hermes+memory://[FP@]name`.
 
 Knows: their grammar. Refuses to know: name resolution, sockets, whether anybody lives there.
 Called by: everything that reads an address from a person, a pin or a registry record.
@@ -21,6 +21,7 @@ FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _SCOPE = re.compile(r"[A-Za-z0-9_.-]{1,15}")
+_MEMORY = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _EXAMPLE_TCP = "hermes://192.0.2.7:7891"
 _EXAMPLE_UNIX = "hermes+unix:///run/user/1000/hermes-peer/worker.sock"
 
@@ -29,11 +30,12 @@ _EXAMPLE_UNIX = "hermes+unix:///run/user/1000/hermes-peer/worker.sock"
 class Address:
     """One place to dial or to listen at (protocol decisions, section 3).
 
-    `scheme` "tcp" (host, port) or "unix" (path, absolute); `fingerprint` is "" or 64 lower-case hex digits.
-    Port 0 is for listeners that let the system choose. Made by `parse`, `tcp` or `unix`, which check it.
+    `scheme` "tcp" (host, port), "unix" (path, absolute) or "memory" (path, a name within this event loop);
+    `fingerprint` is "" or 64 lower-case hex digits. Port 0 is for listeners that let the system choose.
+    Made by `parse`, `tcp`, `unix` or `memory`, which check it.
     """
 
-    scheme: Literal["tcp", "unix"]
+    scheme: Literal["tcp", "unix", "memory"]
     host: str = ""
     port: int = 0
     path: str = ""
@@ -56,6 +58,9 @@ class Address:
             if before and not head[1]:
                 raise _bad(text, "the path must be absolute", _EXAMPLE_UNIX)
             return cls.unix(slash + path, _prefix(head, text))
+        if colon and scheme == "hermes+memory":
+            at = rest.rpartition("@")
+            return cls.memory(at[2], _prefix(at, text))
         raise _bad(text, "it must start with hermes:// or hermes+unix://", _EXAMPLE_TCP)
 
     @classmethod
@@ -76,6 +81,13 @@ class Address:
             raise _bad(path, f"the path of a Unix socket has at most {PATH_MAX} bytes", _EXAMPLE_UNIX)
         return cls("unix", "", 0, path, _fingerprint(fingerprint))
 
+    @classmethod
+    def memory(cls, name: str, fingerprint: str = "") -> Address:
+        """A place within one event loop, for tests without sockets. Raises UsageError."""
+        if _MEMORY.fullmatch(name) is None:
+            raise _bad(name, "a name has 1 to 64 of A-Z, a-z, 0-9, _, . and -", "hermes+memory://worker")
+        return cls("memory", "", 0, name, _fingerprint(fingerprint))
+
     def with_fingerprint(self, fingerprint: str) -> Address:
         """The same place with this key ("" or 64 hex digits). Raises UsageError."""
         return replace(self, fingerprint=_fingerprint(fingerprint))
@@ -89,6 +101,8 @@ class Address:
         key = f"{self.fingerprint}@" if self.fingerprint else ""
         if self.scheme == "unix":
             return f"hermes+unix://{key}{self.path}"
+        if self.scheme == "memory":
+            return f"hermes+memory://{key}{self.path}"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"hermes://{key}{host}:{self.port}"
 

@@ -125,5 +125,3 @@ async def _stop(process: asyncio.subprocess.Process | None) -> None:
     except TimeoutError:
         process.kill()
         await process.wait()
-
-

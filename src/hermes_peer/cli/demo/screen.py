@@ -73,7 +73,9 @@ class Screen:
             self._tail.append(f"the worker asks back: {event['question']} → {event['answer']}")
             self._line(f"{at}  the worker asks back: {event['question']} The planner says: {event['answer']}")
         elif kind == "plan":
-            self._line(f"{at}  plan: {event['steps']} steps over {event['files']} files, {self._total} findings to come")
+            self._line(
+                f"{at}  plan: {event['steps']} steps over {event['files']} files, {self._total} findings to come"
+            )
 
     def _line(self, text: str) -> None:
         if not self.live:
