@@ -4,13 +4,10 @@
 import crypto from 'node:crypto'
 import fs from 'node:fs'
 import net from 'node:net'
-
 class HermesError extends Error { constructor(message, fields) { super(message); Object.assign(this, fields) } }
 export class LinkError extends HermesError {} // no link, or its end: `reason` is the code of CLOSE, `ran` "no" or "unknown"
-export class CallError extends HermesError {} // the peer's answer: code, label, reason, details, retryable, retry_after
-class Fault extends HermesError {} // the peer broke a rule of the wire
-const check = (held, otherwise) => { if (!held) throw new Fault(otherwise) }
-
+export class CallError extends HermesError {} // the peer's answer: code, label (its name), reason, details …
+const check = (held, otherwise) => { if (!held) throw new LinkError(otherwise) }
 // ---- bytes and keys (handshake, sections 1 and 2)
 const EMPTY = Buffer.alloc(0), ZERO = Buffer.alloc(32), PROTOCOL = Buffer.from('hermes-link/1')
 const SPKI = Buffer.from('302a300506032b6570032100', 'hex'), X_SPKI = Buffer.from('302a300506032b656e032100', 'hex')
@@ -38,11 +35,10 @@ function open([key, nonce], sealed, aad) {
 }
 export const identity = key => ({ key, spki: spkiOf(key), fingerprint: sha256(spkiOf(key)).toString('hex') })
 export function loadKey(file) { // made at first use
-  const pem = () => crypto.generateKeyPairSync('ed25519').privateKey.export({ format: 'pem', type: 'pkcs8' })
-  if (!fs.existsSync(file)) fs.writeFileSync(file, pem(), { mode: 0o600, flag: 'wx' })
+  const fresh = () => crypto.generateKeyPairSync('ed25519').privateKey.export({ format: 'pem', type: 'pkcs8' })
+  if (!fs.existsSync(file)) fs.writeFileSync(file, fresh(), { mode: 0o600, flag: 'wx' })
   return identity(crypto.createPrivateKey(fs.readFileSync(file)))
 }
-
 // ---- the handshake, dialling side (handshake, sections 3 and 4)
 export class Dialler {
   constructor(options) { // own: an identity; peer: a fingerprint in hex; the rest has defaults
@@ -62,19 +58,18 @@ export class Dialler {
   }
   welcome(message) { // gives READY; afterwards session, resumed, and the secrets send, receive, exporter, nextPsk
     const body = message.subarray(4), [suite, resumed] = body.subarray(2), end = 70 + body.readUInt16BE(68)
-    const random = body.subarray(4, 36), share = body.subarray(36, 68), ct = body.subarray(70, end)
-    if (message[0] !== 2 || message.readUIntBE(1, 3) !== body.length || resumed > 1) throw new Fault('this is no WELCOME')
-    if (body.readUInt16BE(0) !== 1 || !this.suites.includes(suite)) throw new Fault('a version or suite not offered')
+    const [random, share, ct] = [body.subarray(4, 36), body.subarray(36, 68), body.subarray(70, end)]
+    check(message[0] === 2 && message.readUIntBE(1, 3) === body.length && resumed < 2, 'this is no WELCOME')
+    check(body.readUInt16BE(0) === 1 && this.suites.includes(suite), 'a version or suite that was not offered')
     const unasked = (resumed && !this.resumeId.length) || random.equals(this.random)
-    if (unasked || ct.length !== (suite === 1 ? 1088 : 0)) throw new Fault('not what was asked for')
+    check(ct.length === (suite === 1 ? 1088 : 0) && !unasked, 'this goes with no HELLO of ours')
     this.mix(body.subarray(0, end))
-    const x25519 = crypto.diffieHellman({ privateKey: this.private, publicKey: publicKey(cat(X_SPKI, share)) }) // never zeros
+    const x25519 = crypto.diffieHellman({ privateKey: this.private, publicKey: publicKey(cat(X_SPKI, share)) }) // or throws
     const shared = suite === 1 ? cat(this.kem.decapsulate(ct), x25519) : x25519
     const root = hmac(expand(hmac(this.realm, resumed ? this.psk : ZERO), 'derived'), shared) // Extract is one HMAC
-    const mine = expand(root, 'i hs', this.th), theirs = expand(root, 'r hs', this.th)
+    const [mine, theirs] = [expand(root, 'i hs', this.th), expand(root, 'r hs', this.th)]
     const master = hmac(expand(root, 'derived'), ZERO)
-    this.resumed = resumed === 1
-    this.session = this.#openBlock(theirs, body.subarray(end), suite)
+    Object.assign(this, { session: this.#openBlock(theirs, body.subarray(end), suite), resumed: resumed === 1 })
     const ready = this.#sealBlock(mine)
     const [send, receive, exporter, nextPsk] = ['i ap', 'r ap', 'exp', 'res'].map(label => expand(master, label, this.th))
     Object.assign(this, { send, receive, exporter, nextPsk })
@@ -85,19 +80,18 @@ export class Dialler {
     const body = plain.subarray(0, -96), signature = plain.subarray(-96, -32), fin = plain.subarray(-32)
     let at = 1
     const take = n => body.subarray(at, at += n), field = size => take(take(size).readUIntBE(0, size))
-    const [spki, caps, versions, suites, session] = [field(2), field(2), field(1), field(1), take(16)]
-    take(8) // time_ms
-    if (field(2).some(Boolean) || at !== body.length || at % 256 || caps.length > 4096) throw new Fault('an odd AuthBlock')
-    if (body[0] !== 0 || spki.length !== 44 || spki.indexOf(SPKI) !== 0) throw new Fault('no Ed25519 key')
+    const [spki, caps, versions, suites, session] = [field(2), field(2), field(1), field(1), take(16), take(8)]
+    check(!field(2).some(Boolean) && at === body.length && at % 256 === 0 && caps.length <= 4096, 'an odd AuthBlock')
+    check(body[0] === 0 && spki.length === 44 && spki.indexOf(SPKI) === 0, 'no Ed25519 key')
     this.mix(body)
     const signed = cat(PROTOCOL, Buffer.from(' responder sig\0'), this.th)
-    if (!crypto.verify(null, signed, publicKey(spki), signature)) throw new Fault('a wrong signature')
+    check(crypto.verify(null, signed, publicKey(spki), signature), 'a wrong signature')
     this.mix(signature)
-    if (!crypto.timingSafeEqual(fin, hmac(expand(secret, 'fin'), this.th))) throw new Fault('a wrong fin')
+    check(crypto.timingSafeEqual(fin, hmac(expand(secret, 'fin'), this.th)), 'a wrong fin')
     this.mix(fin)
-    if (sha256(spki).toString('hex') !== this.peer) throw new Fault('another key than the one that was dialled')
+    check(sha256(spki).toString('hex') === this.peer, 'another key than the one that was dialled')
     const best = [1, 2].find(each => this.suites.includes(each) && suites.includes(each))
-    if (best !== suite || !versions.toString('hex').match(/.{4}/g)?.includes('0001')) throw new Fault('talked down')
+    check(best === suite && versions.toString('hex').match(/.{4}/g)?.includes('0001'), 'somebody talked the choice down')
     return session
   }
   #sealBlock(secret) { // our own proof
@@ -108,7 +102,6 @@ export class Dialler {
     return seal(keyAndIv(secret), cat(body, signature, fin), before)
   }
 }
-
 // ---- frames and records (frames, sections 1, 2 and 4)
 const [HELLO, WELCOME, READY, REFUSE, SEALED, LINK] = [1, 2, 3, 4, 5, 6], [SYN, FIN, RST, MORE, CRITICAL] = [1, 2, 4, 8, 128]
 const [DATA, CREDIT, ACK, PING, PONG, REKEY, CLOSE, HEAD, WRAP] = [16, 17, 18, 19, 20, 22, 23, 19, 2 ** 32]
@@ -117,60 +110,54 @@ const head = (type, length, flags = 0, stream = 0, sequence = 0) =>
 const frame = (type, body, ...more) => cat(head(type, body.length, ...more), body)
 export function readFrames(data, take) { // `take` each whole frame; gives what is left
   while (data.length >= HEAD) {
-    if (data.toString('latin1', 0, 5) !== 'HRMP\x01') throw new Fault('these bytes are not HRMP version 1')
+    check(data.toString('latin1', 0, 5) === 'HRMP\x01', 'these bytes are not HRMP version 1')
     const length = data.readUInt32BE(15), end = HEAD + length
-    if (length > 65552) throw new Fault(`a frame announces ${length} bytes`)
+    check(length <= 65552, `a frame announces ${length} bytes`)
     if (end > data.length) break
-    const [type, flags, stream, sequence] = [data[5], data[6], data.readUInt32BE(7), data.readUInt32BE(11)]
-    take({ type, flags, stream, sequence, body: data.subarray(HEAD, end), whole: data.subarray(0, end), last: end === data.length })
+    const whole = data.subarray(0, end), [type, flags] = data.subarray(5), body = whole.subarray(HEAD)
+    take({ whole, type, flags, stream: data.readUInt32BE(7), sequence: data.readUInt32BE(11), body, last: end === data.length })
     data = data.subarray(end)
   }
   return data
 }
 export class Direction { // what one side sends: one key after another, records counted under each
   constructor(secret) { this.renew(secret) }
-  renew(secret = expand(this.secret, 'upd')) {
-    Object.assign(this, { secret, keys: keyAndIv(secret), counter: 0, since: Date.now() })
-  }
-  get due() { return this.counter >= 2 ** 20 || Date.now() - this.since >= 3.6e6 }
-  #next(size) { // header, key and nonce of the next record
-    const header = head(SEALED, size + 16, 0, 0, this.counter), nonce = Buffer.from(this.keys[1])
+  renew(secret = expand(this.secret, 'upd')) { Object.assign(this, { secret, keys: keyAndIv(secret), counter: 0 }) }
+  #next(size, work) { // with the header, key and nonce of the next record
+    const header = head(SEALED, size, 0, 0, this.counter), nonce = Buffer.from(this.keys[1])
     nonce.writeUInt32BE((nonce.readUInt32BE(8) ^ this.counter++) >>> 0, 8)
-    return [header, [this.keys[0], nonce]]
+    return work(header, [this.keys[0], nonce])
   }
-  seal(plain) {
-    const [header, keys] = this.#next(plain.length)
-    return cat(header, seal(keys, plain, header))
-  }
+  seal(plain) { return this.#next(plain.length + 16, (header, keys) => cat(header, seal(keys, plain, header))) }
   open(record) { // a whole SEALED frame
-    const [header, keys] = this.#next(record.length - HEAD - 16)
-    if (record.length < HEAD + 16 || record.indexOf(header) !== 0) throw new Fault('a record with a wrong header')
-    return open(keys, record.subarray(HEAD), header)
+    return this.#next(record.length - HEAD, (header, keys) => {
+      check(record.length >= HEAD + 16 && record.indexOf(header) === 0, 'a record with a wrong header')
+      return open(keys, record.subarray(HEAD), header)
+    })
   }
 }
-
 // ---- link, session, calls (session, messages)
 const OURS = { frame: 16384, message: 5 * 2 ** 20, window: 49152, session_window: 2 ** 24, streams: 128 }
 const windowOf = size => ({ size, limit: size, received: 0, consumed: 0 }) // what the peer may send (session, section 3)
 const spend = (window, cost) => check((window.received += cost) <= window.limit, 'the peer sent more than its credit')
 function giveBack(window, cost) { // true if the limit has risen, which it does once half the window is free
-  if ((window.consumed += cost) + window.size - window.limit < window.size / 2) return false
-  window.limit = window.consumed + window.size
-  return true
+  const rises = (window.consumed += cost) + window.size - window.limit >= window.size / 2
+  if (rises) window.limit = window.consumed + window.size
+  return rises
 }
 export function connect(address, { own, name, realm = ZERO, timeout = 5000 }) { // hermes://FINGERPRINT@host:port
   const url = new URL(address), peer = url.username.toLowerCase()
-  if (url.protocol !== 'hermes:' || !/^[0-9a-f]{64}$/.test(peer)) throw new LinkError('use hermes://FINGERPRINT@host:port')
-  if (peer === own.fingerprint) throw new LinkError('this address belongs to our own key')
+  check(url.protocol === 'hermes:' && /^[0-9a-f]{64}$/.test(peer), 'an address is hermes://FINGERPRINT@host:port')
+  check(peer !== own.fingerprint, 'this address belongs to our own key')
   const caps = json({ agent: name, instance: crypto.randomBytes(8).toString('hex'), ...OURS })
   const socket = net.connect(Number(url.port || 7891), url.hostname.replace(/^\[|\]$/g, '')).setNoDelay(true)
   return new Promise((up, failed) => new Peer(socket, new Dialler({ own, peer, realm, caps }), timeout, up, failed))
 }
 class Peer {
-  #state = 'WELCOME'; #input = EMPTY; #out = []; #timers = {}; #settled; #dialler; #heard = Date.now() // then LINK, OPEN, CLOSED
-  #next = 0; #told = 0; #owed = 0; #ack = false; #session = { window: windowOf(OURS.session_window) }; #credits = new Set() // inbound
-  #sequence = 0; #sent = 0; #limit = 0; #places = 0; #id = 1; #streams = new Map(); #pings = 0; #rekeyed = 0 // outbound
-  #socket; #opener; #sealer
+  #state = 'WELCOME'; #socket; #dialler; #settled; #opener; #sealer; #input = EMPTY; #out = [] // then LINK, OPEN, CLOSED
+  #session = { window: windowOf(OURS.session_window), sent: 0, limit: 0 }; #streams = new Map(); #id = -1; #places = 0
+  #next = 0; #told = 0; #owed = 0; #ack = false; #credits = new Set(); #sequence = 0 // DATA that came, DATA that left
+  #timers = {}; #heard = Date.now(); #pings = 0; #rekeyed = 0
   constructor(socket, dialler, timeout, up, failed) {
     [this.#socket, this.#dialler, this.#settled] = [socket, dialler, { up, failed }]
     socket.on('data', data => this.#receive(data)).on('error', error => this.#end(error.message))
@@ -179,14 +166,13 @@ class Peer {
     socket.write(frame(HELLO, dialler.hello())) // leaves once connected
     this.#timers.beat = setTimeout(() => this.#end('the handshake took too long', 15), timeout)
   }
-  async call(method, payload, options) { // the result; items on the way are passed over
-    const answer = this.stream(method, payload, { ttl: 30, ...options })
-    for (;;) {
-      const { done, value } = await answer.next()
-      if (done) return value
-    }
+  async call(...request) { // the result; items on the way are passed over
+    const answer = this.stream(...request)
+    let step = await answer.next()
+    while (!step.done) step = await answer.next()
+    return step.value
   }
-  async *stream(method, payload = {}, { ttl = 86400 } = {}) { // yields the items, returns the result
+  async *stream(method, payload = {}, { ttl = 30 } = {}) { // yields the items, returns the result
     const stream = this.#open(method, payload, ttl)
     try {
       for (;;) {
@@ -203,16 +189,15 @@ class Peer {
     this.#flush()
     this.#end(text, reason)
   }
-
   // -- bytes in
   #receive(data) {
     this.#heard = Date.now()
     try {
       this.#input = readFrames(cat(this.#input, data), one => {
         if (this.#state === 'WELCOME') return this.#greet(one)
-        if (one.type !== SEALED) throw new Fault(`a bare frame of type ${one.type}`)
+        check(one.type === SEALED, `a bare frame of type ${one.type}`)
         const rest = readFrames(this.#opener.open(one.whole), inner => this.#state === 'CLOSED' || this.#frame(inner))
-        if (rest.length || this.#state === 'LINK') throw new Fault('a record without LINK, or with half a frame')
+        check(!rest.length && this.#state !== 'LINK', 'a record without LINK, or with half a frame')
       })
     } catch (error) {
       this.close(1, error.message) // if the link is open; an unproven peer is told nothing
@@ -220,97 +205,88 @@ class Peer {
     }
   }
   #greet({ type, flags, stream, sequence, body }) {
-    if (type === REFUSE) throw new Fault(`refused, says an unproven peer: ${body.toString('utf8', 7 + 2 * body[1] + body[2])}`)
-    if (type !== WELCOME || flags || stream || sequence) throw new Fault('no WELCOME')
-    const ready = this.#dialler.welcome(body);
-    [this.#opener, this.#sealer] = [new Direction(this.#dialler.receive), new Direction(this.#dialler.send)]
-    const link = cat(this.#dialler.session, int(0, 1), int(0, 8), int(0, 8)) // new: nothing has come, number 0 is next
+    check(type !== REFUSE, `an unproven peer refused: ${body.toString('utf8', 7 + 2 * body[1] + body[2])}`)
+    check(type === WELCOME && !flags && !stream && !sequence, 'this is no WELCOME')
+    const ready = this.#dialler.welcome(body), { receive, send } = this.#dialler;
+    [this.#opener, this.#sealer, this.#state] = [new Direction(receive), new Direction(send), 'LINK']
+    const link = cat(this.#dialler.session, int(0, 17)) // a new session: nothing has come, number 0 is next
     this.#socket.write(cat(frame(READY, ready), this.#sealer.seal(frame(LINK, link))))
-    this.#state = 'LINK'
   }
   #frame({ type, flags, stream: id, sequence, body, last }) { // frames, section 3
-    const least = { [LINK]: 33, [CREDIT]: id ? 8 : 16, [ACK]: 8, [PING]: 29, [PONG]: 29, [CLOSE]: 10 }[type]
-    const mark = { [ACK]: 0, [PING]: 17, [PONG]: 17 }[type]
-    if (body.length < least) throw new Fault(`the body of a frame of type ${type} is too short`)
-    if (this.#state === 'LINK' && type !== LINK && type !== CLOSE) throw new Fault('no LINK')
-    if (mark >= 0 && u64(body, mark) > this.#sequence) throw new Fault('an ACK of what was never sent')
+    const sizes = { [LINK]: [33], [CREDIT]: [id ? 8 : 16], [ACK]: [8, 0], [PING]: [29, 17], [PONG]: [29, 17], [CLOSE]: [10] }
+    const [least = 0, mark] = sizes[type] ?? [] // the fixed part, and where in it an ACK stands
+    check(body.length >= least, `the body of a frame of type ${type} is too short`)
+    check(this.#state === 'OPEN' || type === LINK || type === CLOSE, 'the first record has no LINK')
+    check(mark === undefined || u64(body, mark) <= this.#sequence, 'an ACK of what was never sent')
     if (type === DATA) this.#data(flags, id, sequence, body)
     else if (type === LINK && this.#state === 'LINK') this.#linked(body)
-    else if (type === CREDIT) this.#credit(id, body)
     else if (type === PING) this.#put(this.#load(PONG, u64(body, 0)))
-    else if (type === CLOSE) this.#closed(body)
-    else if (type === REKEY) {
-      if (!last || Date.now() - this.#rekeyed < 1000) throw new Fault('a REKEY out of its place, or too soon')
+    else if (type === CREDIT) { // limits only rise
+      const own = id ? this.#streams.get(id) : this.#session
+      if (own) own.limit = Math.max(own.limit, u64(body, 0))
+      if (!id) this.#places = Math.max(this.#places, u64(body, 8))
+      this.#send()
+    } else if (type === CLOSE) { // session, section 6
+      const [mode, reason, highest] = [body[0], body[1], body.readUInt32BE(2)]
+      if (mode === 0 && reason === 5) this.draining = true // nothing new; what runs goes on
+      else this.#end(body.toString('utf8', 10, 522) || 'closed', reason, mode === 1 && highest < WRAP - 1 ? highest : WRAP)
+    } else if (type === REKEY) {
+      check(last && Date.now() - this.#rekeyed >= 1000, 'a REKEY out of its place, or too soon')
       this.#rekeyed = Date.now()
       this.#opener.renew()
-    } else if (flags & CRITICAL || type <= LINK) throw new Fault(`frame type ${type} is not understood here`)
+    } else check(!(flags & CRITICAL) && type > LINK, `a frame of type ${type} is not understood here`)
   }
   #linked(body) { // the peer holds the keys, and its caps are known (handshake, section 5; session, section 2)
-    if (body.indexOf(this.#dialler.session) !== 0 || body[16] !== 0) throw new Fault('LINK names another session')
+    check(body.indexOf(this.#dialler.session) === 0 && body[16] === 0, 'LINK names another session')
     const theirs = { ...OURS, hb: {}, ...JSON.parse(body.subarray(33)) }
     for (const size of ['frame', 'message', 'streams']) this[size] = Math.min(theirs[size], OURS[size])
-    this.hb = { idle: Math.max(theirs.hb.idle_ms ?? 0, 15000), busy: Math.max(theirs.hb.busy_ms ?? 0, 5000) }
-    Object.assign(this, { agent: theirs.agent, window: theirs.window, draining: false });
-    [this.#limit, this.#places, this.#state] = [theirs.session_window, this.streams, 'OPEN']
+    const hb = { idle: Math.max(theirs.hb.idle_ms ?? 0, 15000), busy: Math.max(theirs.hb.busy_ms ?? 0, 5000) }
+    Object.assign(this, { agent: theirs.agent, window: theirs.window, draining: false, hb });
+    [this.#session.limit, this.#places, this.#state] = [theirs.session_window, this.streams, 'OPEN']
     this.#beat()
     this.#settled.up(this)
   }
-  #closed(body) { // session, section 6
-    const [mode, reason, last] = [body[0], body[1], body.readUInt32BE(2)]
-    if (mode === 0 && reason === 5) this.draining = true // nothing new; what runs goes on
-    else this.#end(body.toString('utf8', 10, 522) || 'closed', reason, mode === 1 && last < WRAP - 1 ? last : Infinity)
-  }
-  #credit(id, body) { // limits only rise
-    const stream = this.#streams.get(id), limit = u64(body, 0)
-    if (stream) stream.limit = Math.max(stream.limit, limit)
-    else if (!id) [this.#limit, this.#places] = [Math.max(this.#limit, limit), Math.max(this.#places, u64(body, 8))]
-    this.#send()
-  }
   #data(flags, id, sequence, body) { // session, sections 1 to 3
-    if (sequence !== this.#next++ % WRAP) throw new Fault('a DATA frame is missing') // none comes twice on one link
+    check(sequence === this.#next++ % WRAP, 'a DATA frame is missing') // and none comes twice on one link
     this.#owed += body.length
     if (this.#next - this.#told >= 32 || this.#owed >= 2 ** 18) this.#put(EMPTY, this.#ack = true)
     else this.#timers.ack ??= setTimeout(() => this.#put(EMPTY, this.#ack = true), 20)
     const cost = flags & RST ? 0 : Math.max(body.length, 64), stream = this.#streams.get(id)
     spend(this.#session.window, cost)
-    if (!stream) this.#consumed(null, cost) // of a stream that is over, or a call to us, who have no methods
-    if (!stream && flags & SYN) this.#put(frame(DATA, json({ code: 4, reason: 'no_methods' }), RST, id, this.#sequence++))
-    if (!stream) return
+    if (!stream) { // over already, or a call to us, who have no methods
+      if (flags & SYN) this.#put(frame(DATA, json({ code: 4, reason: 'no_methods' }), RST, id, this.#sequence++))
+      return this.#consumed(null, cost)
+    }
     if (flags & RST) return this.#settle(stream, { error: errorOf(body) })
     spend(stream.window, cost)
-    if (!body.length || (flags & MORE && flags & FIN)) throw new Fault('a DATA frame that says nothing, or too much')
+    check(body.length && !(flags & MORE && flags & FIN), 'a DATA frame that says nothing, or too much')
     stream.parts.push(body)
-    if ((stream.size += body.length) > this.message) throw new Fault('a message over the limit')
+    check((stream.size += body.length) <= this.message, 'a message over the limit')
     if (flags & MORE) return this.#consumed(stream, cost) // else a long message would wait for its own window
-    const message = cat(...stream.parts.splice(0))
     stream.size = 0
-    this.#message(stream, message, cost, flags & FIN)
+    this.#message(stream, cat(...stream.parts.splice(0)), cost, flags & FIN)
   }
-  #message(stream, message, cost, last) { // messages, sections 1 and 3
-    const kind = message[0]
+  #message(stream, message, cost, last, kind = message[0]) { // messages, sections 1 and 3
     if (kind === 2 || kind === 7) {
-      if (last || message.length < 9 || u64(message, 1) !== stream.index++) throw new Fault('an item out of its order')
+      check(!last && message.length >= 9 && u64(message, 1) === stream.index++, 'an item out of its order')
       stream.items.push({ value: kind === 7 ? message.subarray(9) : JSON.parse(message.subarray(9)), cost })
       return stream.wake()
     }
     this.#consumed(stream, cost)
     if (kind === 6) return // PROGRESS, which this program shows to nobody
-    if (kind !== 4 || !last || message.length < 5) throw new Fault(`message kind ${kind} where an answer belongs`)
+    check(kind === 4 && last && message.length >= 5, `message kind ${kind} where an answer belongs`)
     const start = 5 + message.readUInt32BE(1), payload = message.subarray(start)
     if (JSON.parse(message.subarray(5, start)).type === 'error') this.#settle(stream, { error: errorOf(payload) })
     else this.#settle(stream, { result: JSON.parse(payload) })
   }
-
   // -- our streams
   #open(method, payload, ttl) { // messages, section 2
     if (this.#state !== 'OPEN' || this.draining) throw new LinkError('this link takes no more calls', { ran: 'no' })
-    const id = this.#id, span_id = crypto.randomBytes(8).toString('hex')
-    const envelope = json({ method, ttl, message_id: `node-${span_id}`, span_id, timestamp: Date.now() })
-    const unsent = cat(int(1, 1), vec(envelope, 4), json(payload))
+    const id = this.#id += 2, span_id = crypto.randomBytes(8).toString('hex'), message_id = `node-${span_id}`
+    const unsent = cat(int(1, 1), vec(json({ method, ttl, message_id, span_id, timestamp: Date.now() }), 4), json(payload))
     if (unsent.length > this.message) throw new HermesError(`a message has at most ${this.message} bytes`)
     const stream = { id, unsent, sent: 0, limit: this.window, window: windowOf(OURS.window), parts: [], size: 0, index: 0 }
     stream.timer = setTimeout(() => this.#leave(stream, 'no answer within the ttl', 3), Math.min(ttl * 1000, 2 ** 31 - 1))
-    this.#id += 2
     this.#streams.set(id, Object.assign(stream, { items: [], wake() {} }))
     this.#send()
     return stream
@@ -318,38 +294,35 @@ class Peer {
   #send() { // as much of every OPEN as credit allows; ids must rise in the order of their first frames
     for (const stream of this.#streams.values()) {
       while (stream.unsent.length) {
-        const room = Math.min(this.frame, stream.limit - stream.sent, this.#limit - this.#sent)
+        const room = Math.min(this.frame, stream.limit - stream.sent, this.#session.limit - this.#session.sent)
         if (room < 64 || stream.id > 2 * (this.#places - 8)) break // the last eight places are for other things
         const part = stream.unsent.subarray(0, room), cost = Math.max(part.length, 64), first = stream.sent ? 0 : SYN
         stream.unsent = stream.unsent.subarray(room)
         stream.sent += cost
-        this.#sent += cost
+        this.#session.sent += cost
         this.#put(frame(DATA, part, first | (stream.unsent.length ? MORE : FIN), stream.id, this.#sequence++))
       }
       if (!stream.sent) return
     }
   }
   #settle(stream, outcome) {
-    clearTimeout(stream.timer)
-    this.#streams.delete(stream.id)
+    if (this.#streams.delete(stream.id)) clearTimeout(stream.timer)
     Object.assign(stream, outcome, { done: true }).wake()
   }
   #leave(stream, why, code) { // the end from our side; harmless once the answer is here
     for (const { cost } of stream.items.splice(0)) this.#consumed(stream, cost)
     if (stream.done) return
-    if (stream.sent) this.#put(frame(DATA, json({ code, reason: 'cancelled', message: why }), RST, stream.id, this.#sequence++))
-    this.#settle(stream, { error: new CallError(why, { code, reason: 'cancelled' }) })
+    const reason = 'cancelled', body = json({ code, reason, message: why })
+    if (stream.sent) this.#put(frame(DATA, body, RST, stream.id, this.#sequence++))
+    this.#settle(stream, { error: new CallError(why, { code, reason }) })
   }
   #consumed(stream, cost) { // credit goes back when the application has taken the bytes
     if (stream && giveBack(stream.window, cost) && !stream.done) this.#credits.add(stream)
     if (giveBack(this.#session.window, cost)) this.#credits.add(this.#session)
     if (this.#credits.size) this.#put(EMPTY)
   }
-
   // -- bytes out
-  #load(type, n) { // PING, PONG: nothing runs here and we take no calls; one link
-    return frame(type, cat(int(n, 8), int(0, 8), int(0, 1), int(this.#next, 8), int(1, 4)))
-  }
+  #load(type, n) { return frame(type, cat(int(n, 8), int(0, 9), int(this.#next, 8), int(1, 4))) } // idle, takes no calls
   #put(bytes) { // what is queued in one turn of the loop shares records
     if (bytes.length) this.#out.push(bytes)
     this.#timers.flush ??= setTimeout(() => this.#flush(), 0)
@@ -361,12 +334,11 @@ class Peer {
     for (const { window, id = 0 } of this.#credits) {
       frames.unshift(frame(CREDIT, cat(int(window.limit, 8), id ? EMPTY : int(OURS.streams, 8)), 0, id))
     }
-    this.#credits.clear()
-    this.#timers.flush = undefined
+    this.#timers.flush = this.#credits.clear() // undefined: the next #put plans the next flush
     while (frames.length && this.#state === 'OPEN') {
       let plain = frames.shift()
       while (plain.length < 8192 && frames.length) plain = cat(plain, frames.shift())
-      const due = this.#sealer.due
+      const due = this.#sealer.counter >= 2 ** 20
       this.#socket.write(this.#sealer.seal(due ? cat(plain, frame(REKEY, EMPTY)) : plain))
       if (due) this.#sealer.renew()
     }
@@ -378,21 +350,17 @@ class Peer {
     this.#put(this.#load(PING, ++this.#pings))
     this.#timers.beat = setTimeout(() => this.#beat(), this.hb.busy * (0.8 + 0.4 * Math.random()))
   }
-  #end(text, reason, last = Infinity) { // `last`: the highest stream of ours that the peer took
+  #end(text, reason, last = WRAP) { // `last`: the highest stream of ours that the peer took
     if (this.#state === 'CLOSED') return
     this.#state = 'CLOSED'
     for (const timer of Object.values(this.#timers)) clearTimeout(timer)
-    for (const stream of this.#streams.values()) {
-      const ran = stream.sent && stream.id <= last ? 'unknown' : 'no'
-      this.#settle(stream, { error: new LinkError(text, { reason, ran }) })
-    }
-    this.#settled.failed(new LinkError(text, { reason })) // means nothing once the link was up
+    const lost = ({ sent, id }) => new LinkError(text, { reason, ran: sent && id <= last ? 'unknown' : 'no' })
+    for (const stream of this.#streams.values()) this.#settle(stream, { error: lost(stream) })
+    this.#settled.failed(lost({})) // means nothing once the link was up
     this.#socket.destroySoon()
   }
 }
 function errorOf(body) { // messages, section 4: what is missing has its default
-  let found
-  try { found = JSON.parse(body) } catch { found = {} }
-  const { code = 1, name: label = 'ERROR_UNKNOWN', reason = '', message, details, retryable = false, retry_after } = found ?? {}
-  return new CallError(message || reason || 'no reason was given', { code, label, reason, details, retryable, retry_after })
+  const { code = 1, name: label, reason = '', message, ...more } = body.length ? JSON.parse(body) : {}
+  return new CallError(message || reason || 'no reason was given', { code, label, reason, ...more })
 }

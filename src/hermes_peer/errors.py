@@ -176,6 +176,8 @@ def call_error(body: dict[str, Any], trace_id: str = "") -> CallError:
     reason = str(body.get("reason") or "")
     kind = BY_REASON.get(reason) or BY_CODE.get(code, CallError)
     after = body.get("retry_after")
+    timer = body.get("timer")
+    named: dict[str, Any] = {"timer": timer} if kind is DeadlineExceeded and isinstance(timer, str) else {}
     return kind(
         reason,
         str(body.get("message") or ""),
@@ -184,6 +186,7 @@ def call_error(body: dict[str, Any], trace_id: str = "") -> CallError:
         retryable=body.get("retryable") is True,
         retry_after=float(after) if isinstance(after, int | float) else None,
         trace_id=trace_id,
+        **named,
     )
 
 
@@ -200,4 +203,6 @@ def error_body(error: CallError) -> dict[str, Any]:
         body["details"] = error.details
     if error.retry_after is not None:
         body["retry_after"] = error.retry_after
+    if isinstance(error, DeadlineExceeded):
+        body["timer"] = error.timer
     return body

@@ -14,6 +14,7 @@ from hermes_peer.core.events import Event
 from hermes_peer.core.link import Link
 from hermes_peer.core.node import NodeEvent
 from hermes_peer.core.states import LinkState, Reason, SessionState
+from hermes_peer.wire import frames
 from hermes_peer.wire.frames import HEADER_SIZE, Close, CloseMode, Flag, Ping, Type, encode
 
 from .rig import A, B, World, arrived, data, drain, eat, inject, last, messages, node, of
@@ -120,6 +121,11 @@ def test_attack_14_data_before_link_or_anything_but_link_ends_the_link() -> None
         assert not of(w.sb, Event.MESSAGE) if w.peer_of_b.session else True
     w = at_link()
     inject(w.lb, b"", w.now)
+    assert w.lb.done
+    w = at_link()
+    assert w.lb.outcome is not None
+    fine = frames.Link(w.lb.outcome.session, False, 0, 0).encode()
+    inject(w.lb, encode(Type.WARM, fine[HEADER_SIZE:]), w.now)  # the right body under another name
     assert w.lb.done
 
 

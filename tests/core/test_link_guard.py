@@ -168,10 +168,12 @@ def test_attack_32_of_a_flood_of_pings_the_newest_is_answered_once() -> None:
     assert w.lb.done and last(w)[1] is Reason.ABUSE
 
 
-def test_pings_at_an_honest_pace_never_end_in_abuse() -> None:
-    w = World(
-        node(A, "a", Config(idle_s=0.2, busy_s=0.2)), node(B, "b", Config(idle_s=0.2, busy_s=0.2, keep=True))
-    ).connect()
-    for _ in range(5_000):
-        w.tick(0.2)
+@pytest.mark.case("HPC-026")
+@pytest.mark.parametrize("period", [0.01, 0.2, 1.0])
+def test_hpc_026_pings_at_the_agreed_pace_never_end_in_abuse(period: float) -> None:
+    config = Config(idle_s=period, busy_s=period, keep=True)
+    w = World(node(A, "a", config), node(B, "b", config)).connect()
+    for _ in range(4_000):
+        w.tick(period)
     assert w.la.state is w.lb.state is LinkState.OPEN
+    assert w.la.heartbeat.n > 2_000

@@ -7,7 +7,7 @@ import pytest
 from hermes_peer.core.peer import SWAPS_S, Peer
 from hermes_peer.crypto.handshake import resume_id
 
-from .rig import A, World
+from .rig import A, World, drain
 
 
 def test_no_two_dials_in_eight_show_the_same_id() -> None:
@@ -31,6 +31,10 @@ def test_the_words_for_the_state_of_the_line() -> None:
     assert w.peer_of_a.state == "away"
     w.dial()
     assert w.peer_of_a.state == "dialling" and not w.peer_of_a.live
+    w.lb.receive(drain(w.la, w.now), w.now)
+    w.la.receive(drain(w.lb, w.now), w.now)
+    w.lb.receive(w.la.take(w.now), w.now)  # READY alone
+    assert w.peer_of_b.state == "dialling"
     w.pump()
     assert w.peer_of_a.state == w.peer_of_b.state == "connected" and w.peer_of_a.live
     w.cut()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import pytest
 
 from hermes_peer.core.states import Half, HalfInput
@@ -50,7 +52,7 @@ def test_after_our_reset_what_still_arrives_is_absorbed_and_what_we_send_is_misu
 
 def test_an_abort_drops_what_waits_in_both_directions() -> None:
     s = stream()
-    s.queue.append((b"x", False))
+    s.queue = deque([(b"x", False)])
     s.queued, s.partial, s.partial_cost = 1, [b"half"], 64
     s.abort()
     assert not s.queue and not s.queued and s.partial is None and not s.partial_cost
@@ -65,5 +67,5 @@ def test_closed_means_both_halves_queue_and_unread() -> None:
     s.inbound.received = 64
     assert not s.closed
     s.inbound.consumed = 64
-    s.queue.append((b"x", True))
+    s.queue = deque([(b"x", True)])
     assert not s.closed

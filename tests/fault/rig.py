@@ -17,7 +17,7 @@ import sys
 import textwrap
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ import hermes_peer
 from hermes_peer import Final, HermesAgent, Request
 from hermes_peer.core.config import Config
 from hermes_peer.core.session import Session
+from hermes_peer.runtime import backoff
 from hermes_peer.runtime.contact import Contact
 from hermes_peer.testing import FaultProxy
 from hermes_peer.wire.address import Address
@@ -69,6 +70,17 @@ async def until(true: Callable[[], Any], what: str = "", limit: float = SOON_S) 
 def show(text: str) -> None:
     """A number worth reading (`pytest -rP`), never asserted."""
     print(text)
+
+
+@contextlib.contextmanager
+def quick_redials(first_s: float = 0.05) -> Iterator[None]:
+    """The pause before a second attempt is a second, doubled for each further one: scaled, so that many fit in."""
+    before = backoff.FIRST_S
+    backoff.FIRST_S = first_s
+    try:
+        yield
+    finally:
+        backoff.FIRST_S = before
 
 
 # ---------------------------------------------------------------------- agents
@@ -270,7 +282,10 @@ async def pair(
 async def settled(*agents: HermesAgent) -> None:
     """Nothing open, nothing unread, nothing unacknowledged, all credit where it was, no deadline left."""
     for agent in agents:
-        await until(lambda agent=agent: not open_things(agent), f"{agent.name} is at rest", SOON_S)  # type: ignore[misc]
+        try:
+            await until(lambda agent=agent: not open_things(agent))  # type: ignore[misc]
+        except TimeoutError:
+            raise AssertionError(f"{agent.name} still holds {open_things(agent)}") from None
 
 
 def open_things(agent: HermesAgent) -> dict[str, Any]:
@@ -330,6 +345,24 @@ def clean(scenario: Callable[[], Awaitable[None]], *, rounds: int = 1, limit: fl
     run(all_rounds, limit=limit)
 
 
+def clean_each(scenario: Callable[[Any], Awaitable[None]], values: Iterable[Any], *, limit: float = LIMIT_S) -> None:
+    """Run a scenario for several values at once; the error says for which one it failed."""
+
+    async def one(value: Any) -> None:
+        try:
+            await scenario(value)
+        except BaseException as error:
+            error.add_note(f"in the run with {value!r}")
+            raise
+
+    async def all_of_them() -> None:
+        async with assert_clean(), asyncio.TaskGroup() as group:
+            for value in values:
+                group.create_task(one(value))
+
+    run(all_of_them, limit=limit)
+
+
 # ---------------------------------------------------------------------- processes
 class Process:
     """A child that runs a script of ours; its lines come as they are printed."""
@@ -372,7 +405,9 @@ class Process:
 
 
 @contextlib.asynccontextmanager
-async def process(folder: Path, script: str, *arguments: str, env: dict[str, str] | None = None) -> AsyncIterator[Process]:
+async def process(
+    folder: Path, script: str, *arguments: str, env: dict[str, str] | None = None
+) -> AsyncIterator[Process]:
     """Run `script` with Python in `folder`; killed at the end if it still lives."""
     file = folder / f"script-{hashlib.sha256(script.encode()).hexdigest()[:8]}.py"
     file.write_text(textwrap.dedent(script))
@@ -418,7 +453,8 @@ WORKER = """
             loop = asyncio.get_running_loop()
             while line := await loop.run_in_executor(None, sys.stdin.readline):
                 if line.strip() == '"counts"':
-                    print(json.dumps({"ran": offered.ran, "ended": offered.ended, "links": agent.status()["links"]}), flush=True)
+                    counts = {"ran": offered.ran, "ended": offered.ended, "links": agent.status()["links"]}
+                    print(json.dumps(counts), flush=True)
 
     asyncio.run(main())
 """

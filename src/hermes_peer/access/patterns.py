@@ -16,7 +16,7 @@ from hermes_peer.access.names import METHOD_WORDS, is_method_name
 from hermes_peer.access.tables import TableError
 
 PRODUCT = "hermes"
-READ = frozenset(f"{PRODUCT}.{verb}" for verb in ("describe", "status", "watch", "trace"))
+READ = frozenset(f"{PRODUCT}.{verb}" for verb in ("ping", "describe", "status", "watch", "trace"))
 OPERATE = frozenset(f"{PRODUCT}.{verb}" for verb in ("dead", "settle", "resume", "cancel", "tap"))
 WORDS = {"read": READ, "operate": OPERATE}
 assert frozenset(WORDS) == METHOD_WORDS

@@ -35,7 +35,7 @@ POLICY = """\
 #          exactly one: "text.*" covers text.shout and text.words.count, but neither text nor textual.shout.
 #          "**", only as the last segment, means the same as "*" there.
 #          hermes.* are the product's own methods. An allowing "*" or "**" never reaches them; these words do:
-#          "read"     describe, status, watch, trace
+#          "read"     ping, describe, status, watch, trace
 #          "operate"  dead, settle, resume, cancel, tap
 # allow    true or false
 #

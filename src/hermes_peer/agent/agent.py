@@ -7,10 +7,9 @@ Called by: users; everything on the floors above uses these names and no others.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
+import time
 from collections.abc import AsyncIterable, Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,11 +17,13 @@ from hermes_peer.agent import fanout
 from hermes_peer.agent.asking import Asking
 from hermes_peer.agent.calling import Outgoing, make_envelope
 from hermes_peer.agent.methods import Method, Methods, collect
+from hermes_peer.agent.reach import reach
 from hermes_peer.agent.streams import Stream, StreamCall
 from hermes_peer.agent.tasks import TaskEnvelope, TaskHandle, task_method
 from hermes_peer.core.config import Config
-from hermes_peer.errors import DeadlineExceeded, SessionLost, UsageError
+from hermes_peer.errors import SessionLost, Unavailable, UsageError
 from hermes_peer.runtime.contact import Contact
+from hermes_peer.runtime.threads import Threads
 from hermes_peer.wire import jsons
 
 if TYPE_CHECKING:
@@ -77,13 +78,12 @@ class HermesAgent:
         self.drain_s = drain_s
         self.methods = Methods()
         self.periodic: list[tuple[float, Callable[[], Any]]] = []
-        self.threads = ThreadPoolExecutor(max_workers=64, thread_name_prefix=f"{self.name}-handler")
+        self.threads = Threads(f"{self.name}-handler")
         self._watchers: list[Callable[[str, str, str, float], Any]] = []
         self._lifespan: Callable[[HermesAgent], Any] | None = None
         self._asking = Asking()
         self._fanout = fanout.Guard()
         self._life: Life | None = None
-        self._exit: contextlib.AsyncExitStack | None = None
         self._stopped: asyncio.Event | None = None
         from hermes_peer.agent.service import own_methods
 
@@ -147,8 +147,13 @@ class HermesAgent:
     def every(self, seconds: float) -> Callable[[Handler], Handler]:
         """Run a function every so many seconds while the agent runs: `@agent.every(60)`."""
 
+        if not (isinstance(seconds, int | float) and 0 < seconds < float("inf")):
+            raise UsageError(f"every() takes a number of seconds above 0, not {seconds!r}")
+
         def register(function: Handler) -> Handler:
             self.periodic.append((seconds, function))
+            if self._life is not None:
+                self._life.spawn(self._life._every(seconds, function))
             return function
 
         return register
@@ -188,24 +193,30 @@ class HermesAgent:
         envelope = make_envelope(method, ttl, trace_id=trace_id, message_id=message_id)
         data = jsons.encode(payload) if payload is not None else _EMPTY
         deadlines = life.server.deadlines
-        until = life.loop.time() + envelope.ttl  # type: ignore[operator]
+        begun = life.loop.time()
+        until = begun + envelope.ttl  # type: ignore[operator]
         while True:
             contact = life.directory.route(target, life.loop.time())
-            if contact is None or contact.session is None:
-                contact = await self._reach(life, target, until)
-            self._fanout.check(method, data, contact, life.loop.time())
+            if contact is None:
+                contact = await reach(life, target, until)
+                # Looking up and dialling took of the caller's time: the other side gets what is left.
+                envelope.ttl = max(0.001, until - life.loop.time())
+            self._fanout.check(method, data, contact, begun)
             assert contact.session is not None
             outgoing = Outgoing(contact, contact.session, envelope, deadlines, on_progress=on_progress)
             outgoing.begin(data, items)
             try:
                 return await outgoing.wait()
-            except SessionLost as lost:
+            except (SessionLost, Unavailable) as lost:
                 attempt = envelope.attempt
-                may = lost.ran == "no" or retry
-                if items is not None or not may or attempt >= len(RETRY_S):
-                    raise
-                pause = RETRY_S[attempt - 1]
-                if life.loop.time() + pause >= until:
+                pause = RETRY_S[min(attempt, len(RETRY_S)) - 1]
+                if isinstance(lost, Unavailable):
+                    # It refused because it drains: another instance may take it, at once.
+                    may, pause = lost.reason == "draining" and life.directory.other(target, contact), 0.0
+                else:
+                    may = lost.ran == "no" or retry
+                late = life.loop.time() + pause >= until
+                if items is not None or not may or late or attempt > len(RETRY_S) or self._life is not life:
                     raise
                 await asyncio.sleep(pause)
                 envelope.attempt = attempt + 1
@@ -238,7 +249,7 @@ class HermesAgent:
 
         async def open() -> StreamCall:
             life = self._running()
-            contact = await self._reach(life, target, life.loop.time() + envelope.ttl)  # type: ignore[operator]
+            contact = await reach(life, target, life.loop.time() + envelope.ttl)  # type: ignore[operator]
             self._fanout.check(method, data, contact, life.loop.time())
             assert contact.session is not None
             call = StreamCall(contact, contact.session, envelope, life.server.deadlines, on_progress=on_progress)
@@ -251,8 +262,8 @@ class HermesAgent:
         """Tell another agent of an event; returns when its handler has ended. Raises what `call` raises."""
         life = self._running()
         envelope = make_envelope(event, ttl, type="event")
-        contact = await self._reach(life, target, life.loop.time() + envelope.ttl)  # type: ignore[operator]
         data = jsons.encode(payload) if payload is not None else _EMPTY
+        contact = await reach(life, target, life.loop.time() + envelope.ttl)  # type: ignore[operator]
         self._fanout.check(event, data, contact, life.loop.time())
         assert contact.session is not None
         outgoing = Outgoing(contact, contact.session, envelope, life.server.deadlines)
@@ -266,7 +277,9 @@ class HermesAgent:
         life = self._running()
         envelope = make_envelope(method, ttl)
         data = jsons.encode(payload) if payload is not None else _EMPTY
-        session = contact.session or await contact.ready()
+        session = contact.session
+        if session is None:
+            session = await asyncio.wait_for(contact.ready(), envelope.ttl)
         outgoing = Outgoing(contact, session, envelope, life.server.deadlines, reserved=reserved)
         outgoing.begin(data)
         return await outgoing.wait()
@@ -280,16 +293,14 @@ class HermesAgent:
         ttl: float | None = None,
         on_request_info: Callable[[Any], Any] | None = None,
     ) -> TaskHandle:
-        envelope, done = self._asking.expect(self, envelope, on_request_info)
-        stream = self.stream(target, name, envelope, ttl=ttl or envelope.timeout + 5)
-        return TaskHandle(stream, done)
+        envelope = self._asking.named(self, envelope)
+        stream = self.stream(target, name, envelope, ttl=envelope.timeout + 5 if ttl is None else ttl)
+        return TaskHandle(stream, self._asking.expect(envelope.task_id, on_request_info))
 
     async def find(self, *, capability: str | None = None) -> list[Record]:
         """The living agents that this home may know, all or those with a capability, least loaded first (M5)."""
-        view = self._running().directory.view
-        import time
-
-        return view.all(time.time()) if capability is None else view.capability(capability, time.time())
+        directory = self._running().directory
+        return directory.all() if capability is None else directory.view.capability(capability, time.time())
 
     def submit(self, *args: Any, **options: Any) -> Any:
         """Durable work. Raises UsageError for now."""
@@ -330,24 +341,20 @@ class HermesAgent:
         return self._life
 
     async def __aenter__(self) -> HermesAgent:
-        from hermes_peer.agent.life import Life, listen_addresses, open_slot
+        from hermes_peer.agent.life import Life, config_of, listen_addresses, open_slot
 
         if self._life is not None:
             raise UsageError(f"the agent {self.name} runs already")
         home, slot = open_slot(self)
         try:
-            life = Life(self, home, slot, _config(self))
+            life = Life(self, home, slot, config_of(self))
             self._stopped = asyncio.Event()
             self._life = life
             await life.begin(listen_addresses(self, slot))
-            if self._lifespan is not None:
-                self._exit = contextlib.AsyncExitStack()
-                await self._exit.enter_async_context(contextlib.asynccontextmanager(self._lifespan)(self))
         except BaseException:
             if self._life is not None:
                 await self._life.close(0)
             slot.release()
-            self._life = None
             raise
         return self
 
@@ -360,11 +367,10 @@ class HermesAgent:
         if life is None:
             return
         await life.close(self.drain_s)
+
+    def _ended(self, life: Life) -> None:
         if self._life is life:
             self._life = None
-            stack, self._exit = self._exit, None
-            if stack is not None:
-                await stack.aclose()
             if self._stopped is not None:
                 self._stopped.set()
 
@@ -379,13 +385,6 @@ class HermesAgent:
         from hermes_peer.agent import process
 
         process.start(self)
-
-
-def _config(agent: HermesAgent) -> Config:
-    import dataclasses
-
-    keeps = bool(agent.keep_links) or agent.listen is False
-    return dataclasses.replace(agent.config, keep=agent.config.keep or keeps)
 
 
 def _registry_path(url: str | None) -> Path | None:

@@ -28,15 +28,16 @@ class Asking:
     def __init__(self) -> None:
         self._answers: dict[str, Answer | None] = {}
 
-    def expect(
-        self, agent: HermesAgent, envelope: TaskEnvelope, answer: Answer | None
-    ) -> tuple[TaskEnvelope, Callable[[], None]]:
-        """The envelope with its task id, and what to call once the task is over."""
+    def named(self, agent: HermesAgent, envelope: TaskEnvelope) -> TaskEnvelope:
+        """The envelope with its task id."""
         if REQUEST_INFO not in agent.methods:
             agent.methods.add(Method(REQUEST_INFO, self.ask))
-        task_id = envelope.task_id or new_id()
+        return msgspec.structs.replace(envelope, task_id=envelope.task_id or new_id())
+
+    def expect(self, task_id: str, answer: Answer | None) -> Callable[[], None]:
+        """From now on `answer` answers the task's questions; returns what to call once the task is over."""
         self._answers[task_id] = answer
-        return msgspec.structs.replace(envelope, task_id=task_id), lambda: self._answers.pop(task_id, None) and None
+        return lambda: self._answers.pop(task_id, None) and None
 
     async def ask(self, info: RequestInfo) -> Any:
         """The method `task.request_info`: the callback of that very task answers."""

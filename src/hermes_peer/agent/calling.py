@@ -6,6 +6,8 @@ Knows: envelopes, deadlines, what an END says. Refuses to know: names, who retri
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
 import time
 from collections.abc import AsyncIterable, Callable
 from typing import Any
@@ -13,16 +15,16 @@ from typing import Any
 from hermes_peer.agent.context import CURRENT, new_id, new_span, new_trace
 from hermes_peer.core.session import Session
 from hermes_peer.core.states import Half
-from hermes_peer.errors import CallError, Code, DeadlineExceeded, ProtocolError, SessionLost, call_error
+from hermes_peer.errors import CallError, Code, DeadlineExceeded, ProtocolError, SessionLost, UsageError, call_error
 from hermes_peer.runtime.contact import Contact
 from hermes_peer.runtime.deadlines import Deadlines
 from hermes_peer.wire import jsons, messages
-from hermes_peer.wire.messages import Envelope, Kind, encode_open, pack_item, split_envelope
+from hermes_peer.wire.messages import ID_MAX, Envelope, Kind, encode_open, pack_item, split_envelope
 
 TTL_DEFAULT = 30.0
+TTL_MAX = 86_400.0
 CANCELLED = b'{"code":1,"reason":"cancelled","message":"the caller gave the call up"}'
 EXPIRED = b'{"code":3,"reason":"ttl","message":"the ttl is spent"}'
-EMPTY = b"{}"
 _OK = messages.RESPONSE_HEAD
 _OK_SIZE = len(_OK)
 _now_ms = time.time_ns
@@ -41,6 +43,13 @@ def make_envelope(
 
     Raises CallError (DeadlineExceeded) if nothing is left.
     """
+    # The difference is NaN, and thus true, for NaN and infinity.
+    if ttl is not None and (not isinstance(ttl, int | float) or isinstance(ttl, bool) or ttl - ttl):
+        raise UsageError(f"ttl is a finite number of seconds, or None for the default, not {ttl!r}")
+    if trace_id and not (isinstance(trace_id, str) and len(trace_id) <= ID_MAX and trace_id.isprintable()):
+        raise UsageError(f"a trace_id has 1 to {ID_MAX} printable characters")
+    if message_id:
+        _check_id(message_id)
     request = CURRENT.get()
     if request is not None:
         left = request.ttl_left
@@ -48,7 +57,9 @@ def make_envelope(
         trace_id = trace_id or request.trace_id
     elif ttl is None:
         ttl = TTL_DEFAULT
-    if ttl <= 0:
+    if ttl > TTL_MAX:
+        ttl = TTL_MAX
+    elif ttl <= 0:
         raise DeadlineExceeded("ttl", "no time is left for this call", origin="local", trace_id=trace_id)
     return Envelope(
         type,  # type: ignore[arg-type]
@@ -64,10 +75,27 @@ def make_envelope(
     )
 
 
+def _check_id(message_id: str) -> None:
+    fits = isinstance(message_id, str) and len(message_id) <= ID_MAX
+    if not (fits and message_id.isascii() and message_id.isprintable()):
+        raise UsageError(f"a message_id has 1 to {ID_MAX} printable ASCII characters")
+
+
 class Outgoing:
     """One stream of ours: the owner that waits for its END. `future` has the result, or the error."""
 
-    __slots__ = ("contact", "deadlines", "envelope", "future", "on_progress", "session", "stream", "tick", "upload")
+    __slots__ = (
+        "contact",
+        "context",
+        "deadlines",
+        "envelope",
+        "future",
+        "on_progress",
+        "session",
+        "stream",
+        "tick",
+        "upload",
+    )
 
     def __init__(
         self,
@@ -84,6 +112,7 @@ class Outgoing:
         self.envelope = envelope
         self.deadlines = deadlines
         self.on_progress = on_progress
+        self.context = None if on_progress is None else contextvars.copy_context()  # the caller's, for his callback
         self.tick = 0
         self.upload: Upload | None = None
         self.future: asyncio.Future[Any] = contact.endpoint.loop.create_future()
@@ -95,7 +124,8 @@ class Outgoing:
         self.contact.send(self.stream, encode_open(self.envelope, payload), items is None)
         if items is not None:
             self.upload = Upload(self, items)
-        self.deadlines.add(self, self.contact.endpoint.loop.time() + self.envelope.ttl)  # type: ignore[operator]
+        ttl: float = self.envelope.ttl  # type: ignore[assignment]
+        self.deadlines.add(self, self.contact.endpoint.loop.time() + ttl, ttl)
 
     # ------------------------------------------------------------------ from the stream
     def message(self, body: bytes, fin: bool, cost: int) -> None:
@@ -109,12 +139,17 @@ class Outgoing:
         # Items of a stream that was called as a plain method are passed over: its END has the result.
 
     def progress(self, body: bytes) -> None:
-        if self.on_progress is not None:
-            from hermes_peer.agent.tasks import ProgressEvent, read_item
+        """A sign of progress. What `on_progress` raises ends the call, at the caller."""
+        if self.on_progress is None:
+            return
+        from hermes_peer.agent.tasks import read_item
 
+        try:
             event = read_item({"progress": jsons.decode(body[1:])})
-            assert isinstance(event, ProgressEvent)
-            self.on_progress(event)
+            assert self.context is not None
+            self.context.run(self.on_progress, event)
+        except Exception as error:
+            self.give_up(error)
 
     def end(self, body: bytes, fin: bool) -> None:
         """The answer. END without FIN, or bytes that cannot be read, break the peer's own promise."""
@@ -207,8 +242,8 @@ class Outgoing:
         except asyncio.CancelledError:
             if not self.future.done() or self.future.cancelled():
                 self.give_up(asyncio.CancelledError())
-                if not self.future.cancelled():
-                    self.future.exception()
+            if not self.future.cancelled():
+                self.future.exception()  # seen: the answer came in the very turn in which the caller left
             raise
 
 
@@ -228,23 +263,32 @@ class Upload:
 
     async def _run(self, items: AsyncIterable[Any]) -> None:
         call, stream = self._call, self._call.stream
+        contact, session = call.contact, call.session
+        index = 0
         try:
-            index = 0
             async for value in items:
                 if type(value) is bytes:
                     message = pack_item(messages.RAW, index) + value
                 else:
                     message = pack_item(messages.ITEM, index) + jsons.encode(value, "item")
                 index += 1
-                call.contact.send(stream, message)
+                if contact.session is not session:
+                    return  # it is lost, and a new one is nobody's business here
+                contact.send(stream, message)
                 while stream.queue and stream.sending is Half.OPEN:
                     stream.notify = True
                     self._waiter = call.contact.endpoint.loop.create_future()
                     await self._waiter
                 if stream.sending is not Half.OPEN:
                     return
-            call.contact.send(stream, messages.NOMORE_MESSAGE, True)
+            if contact.session is session:
+                contact.send(stream, messages.NOMORE_MESSAGE, True)
         except asyncio.CancelledError:
             raise
         except Exception as error:  # the items' own source failed: the call cannot be whole
             call.give_up(error)
+        finally:
+            close = getattr(items, "aclose", None)
+            if close is not None:
+                with contextlib.suppress(Exception):
+                    await close()  # the source's `finally` runs now, not when memory is short

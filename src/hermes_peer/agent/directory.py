@@ -57,17 +57,16 @@ class Directory:
             return Verdict(
                 frozenset(),
                 Reason.UNTRUSTED,
-                f"this key is not trusted here: {shown}; the other side lets it in with "
-                f"'hermes-peer trust add {shown} name={caps.agent}'",
+                f"the agent that was called does not trust {caps.agent} ({shown[:16]}…); to let it in, run over there: "
+                f"hermes-peer trust add {shown} name={caps.agent}",
             )
         if caps.agent not in grant.names:
             names = ", ".join(sorted(grant.names)) or "no name"
             return Verdict(
                 frozenset(),
                 Reason.NAME,
-                f"this key calls itself {caps.agent}, and is granted {names}; "
-                f"rename the agent, or pin the key under that name with 'hermes-peer trust add {shown} "
-                f"name={caps.agent}'",
+                f"the agent that was called knows {caps.agent} ({shown[:16]}…) as {names}; rename it, or run over "
+                f"there: hermes-peer trust add {shown} name={caps.agent}",
             )
         self._home_keys[fingerprint] = grant.home
         return Verdict(frozenset({caps.agent}))
@@ -119,8 +118,20 @@ class Directory:
             contact = self._by_address(Address.parse(target)) if "://" in target else self._by_key(target)
             self._keep_route(target, [contact], now)
             return [contact]
+        found = self._known(target)
+        if not found and self.reload()[0]:
+            found = self._known(target)  # an agent that began a moment ago
+        if not found:
+            raise LinkError(self._unknown(target), reason="address")
+        contacts = sorted(found.values(), key=lambda c: (c.pump is None, c.session is None, _load(c)))
+        live = [c for c in contacts if c.pump is not None]
+        self._keep_route(target, live or contacts, now)
+        return contacts
+
+    def _known(self, target: str) -> dict[bytes, Contact]:
+        assert self.endpoint is not None
         found: dict[bytes, Contact] = {}
-        for key, contact in endpoint.contacts.items():
+        for key, contact in self.endpoint.contacts.items():
             if target in contact.peer.names and contact.session is not None:
                 found[key] = contact
         for record in self._lookup(target):
@@ -131,12 +142,7 @@ class Directory:
             key = bytes.fromhex(fingerprint)
             if key not in found and key != self._own and self._pinned(target, fingerprint):
                 found[key] = self._contact(key, target)
-        if not found:
-            raise LinkError(self._unknown(target), reason="address")
-        contacts = sorted(found.values(), key=lambda c: (c.pump is None, c.session is None, _load(c)))
-        live = [c for c in contacts if c.pump is not None]
-        self._keep_route(target, live or contacts, now)
-        return contacts
+        return found
 
     def _keep_route(self, target: str, contacts: list[Contact], now: float) -> None:
         if len(self._routes) >= ROUTES_MAX:
@@ -161,6 +167,12 @@ class Directory:
         if contact.pump is None:
             contact.find_addresses = record.places
         return contact
+
+    def other(self, target: str, contact: Contact) -> bool:
+        """Whether another instance of `target` has a line and takes calls."""
+        self._routes.pop(target, None)
+        routes = self.find(target, 0.0)
+        return any(c is not contact and c.pump is not None and not _load(c)[0] for c in routes)
 
     def all(self) -> list[Record]:
         """Every living record that this home may know (mission M5)."""
@@ -208,8 +220,8 @@ class Directory:
         grant = self.trust.grant(fingerprint, time.time())
         if not grant.allowed:
             raise LinkError(
-                f"the key {fingerprint} is not trusted here: "
-                f"'hermes-peer trust add {fingerprint} name=NAME' changes that",
+                f"the key {fingerprint[:16]}… is not trusted here; if you know it, run: "
+                f"hermes-peer trust add {fingerprint} name=NAME",
                 reason="untrusted",
                 refused=True,
             )

@@ -7,6 +7,8 @@ Called by: HermesAgent, once per run. Closing is legal from any task, in any ord
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import inspect
 import logging
 import os
 import platform
@@ -19,6 +21,8 @@ from hermes_peer import __version__
 from hermes_peer.access.home import Home
 from hermes_peer.access.slot import Slot
 from hermes_peer.agent.directory import Directory
+from hermes_peer.agent.lifespan import Lifespan
+from hermes_peer.agent.methods import Shape, shape_of
 from hermes_peer.agent.serving import Server
 from hermes_peer.core.config import Config, caps_of
 from hermes_peer.core.node import Node
@@ -26,7 +30,7 @@ from hermes_peer.core.session import Session
 from hermes_peer.core.states import Reason
 from hermes_peer.crypto.handshake import Offer
 from hermes_peer.crypto.kem import MlKem768
-from hermes_peer.errors import UsageError
+from hermes_peer.errors import LinkError, UsageError
 from hermes_peer.registry.folder import FolderRegistry
 from hermes_peer.registry.presence import Presence
 from hermes_peer.registry.record import LEASE, Record
@@ -39,6 +43,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hermes_peer.agent")
 RELOAD_S = 0.5
+CANCEL_S = 0.25  # what a cancelled handler has for its `finally`
+KEEP_S = 2.0  # between two looks at a link of keep_links
+REFUSED_S = 120.0  # the same after a refusal that is not going to change by itself
 
 
 class Life:
@@ -88,12 +95,18 @@ class Life:
         self._announce_timer: asyncio.TimerHandle | None = None
         self._reload_timer: asyncio.TimerHandle | None = None
         self._background: set[asyncio.Task[Any]] = set()
-        self._closing: asyncio.Future[None] | None = None
+        self._lifespan = Lifespan(agent._lifespan, agent) if agent._lifespan is not None else None
+        self._closing: asyncio.Task[None] | None = None
 
     async def begin(self, listen: Sequence[Address]) -> None:
-        """Listen, announce, watch the trust list. Raises LinkError for an address that cannot be had."""
+        """The user's own beginning, then listen, announce, watch the trust list.
+
+        Raises LinkError for an address that cannot be had, and what the lifespan raises.
+        """
         import msgspec
 
+        if self._lifespan is not None:
+            await self._lifespan.begin()
         for address in listen:
             taken = await self.endpoint.listen(address)
             self.addresses.append(taken.with_fingerprint(self.slot.fingerprint))
@@ -113,11 +126,15 @@ class Life:
             self.spawn(self._every(period, function))
 
     async def close(self, grace: float) -> None:
-        """Refuse new work, give what runs `grace` seconds, end the rest."""
-        if self._closing is not None:
-            await asyncio.shield(self._closing)
-            return
-        self._closing = self.loop.create_future()
+        """Refuse new work, give what runs `grace` seconds, end the rest.
+
+        It is done by a task of its own, so that whoever calls may be cancelled, or be one of those that it ends.
+        """
+        if self._closing is None:
+            self._closing = self.endpoint.context.copy().run(self.loop.create_task, self._close(grace))
+        await asyncio.shield(self._closing)
+
+    async def _close(self, grace: float) -> None:
         try:
             self.server.draining = True
             if self._reload_timer is not None:
@@ -129,24 +146,31 @@ class Life:
             for task in self._background:
                 task.cancel()
             self.endpoint.announce_drain()
-            deadline = self.loop.time() + grace
-            while self.server.running and self.loop.time() < deadline:
-                await asyncio.sleep(0.01)
+            await self._emptied(grace)
             for inbound in list(self.server.running):
                 inbound.stop(_shutting_down())
-            await asyncio.sleep(0)
+            await self._emptied(CANCEL_S)  # their last words
+            if self._lifespan is not None:
+                try:
+                    await self._lifespan.end()
+                except Exception:
+                    log.exception("the lifespan of %s failed at its end", self.agent.name)
             await self.endpoint.close()
-            self.server.close()
+            await self.server.close()
             await asyncio.gather(*self._background, return_exceptions=True)
-            await asyncio.sleep(0)
         finally:
+            self.agent.threads.shutdown()
             self.slot.release()
-            if not self._closing.done():
-                self._closing.set_result(None)
+            self.agent._ended(self)
+
+    async def _emptied(self, seconds: float) -> None:
+        until = self.loop.time() + seconds
+        while self.server.running and self.loop.time() < until:
+            await asyncio.sleep(0.005)
 
     def spawn(self, coroutine: Any) -> asyncio.Task[Any]:
         """A task that lives no longer than this run."""
-        task = self.loop.create_task(coroutine)
+        task: asyncio.Task[Any] = self.endpoint.context.copy().run(self.loop.create_task, coroutine)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         return task
@@ -195,36 +219,43 @@ class Life:
     def _reload(self) -> None:
         self._reload_timer = self.loop.call_later(RELOAD_S, self._reload)
         trust, policy = self.directory.reload()
-        if trust:
-            for contact in list(self.endpoint.contacts.values()):
-                caps = contact.peer.caps
-                if caps is None or contact.session is None:
-                    continue
-                verdict = self.directory.judge(contact.peer.fingerprint, caps)
-                if verdict.reason is not Reason.NONE:
-                    log.warning("%s is no longer trusted: its session ends", contact.name)
-                    self.endpoint.end_session(contact, Reason.UNTRUSTED, verdict.text)
+        for contact in list(self.endpoint.contacts.values()):  # always: a pin may also end by its date
+            caps = contact.peer.caps
+            if caps is None or contact.session is None:
+                continue
+            verdict = self.directory.judge(contact.peer.fingerprint, caps)
+            if verdict.reason is not Reason.NONE:
+                log.warning("%s is no longer trusted: its session ends", contact.name)
+                self.endpoint.end_session(contact, Reason.UNTRUSTED, verdict.text)
         if trust or policy:
             self.server.recheck()
 
     async def _keep(self, target: str) -> None:
-        """Hold a link to `target`, so that it can call us though we do not listen."""
+        """Hold a link to `target`, so that it can call us though we do not listen; for as long as we run."""
         while True:
+            pause = KEEP_S
             try:
                 contact = self.directory.find(target, self.loop.time())[0]
-                contact.keep = True
+                contact.keep = True  # from here on it redials by itself, unless it is refused for good
                 await contact.ready()
-                return
-            except Exception as error:
+            except LinkError as error:
                 log.info("no link to %s yet: %s", target, error)
-                await asyncio.sleep(2.0)
+                if error.refused:  # a clone of us is there, or we are not wanted: no use in knocking (HPC-045)
+                    pause = REFUSED_S
+            except Exception:
+                log.exception("the link to %s cannot be kept", target)
+                pause = REFUSED_S
+            await asyncio.sleep(pause)
 
     async def _every(self, period: float, function: Any) -> None:
         while True:
             await asyncio.sleep(period)
             try:
-                result = function()
-                if asyncio.iscoroutine(result):
+                if shape_of(function) is Shape.THREAD:  # it may block
+                    result = await self.loop.run_in_executor(self.agent.threads, function)
+                else:
+                    result = function()
+                if inspect.isawaitable(result):
                     await result
             except Exception:
                 log.exception("a periodic function of %s failed", self.agent.name)
@@ -236,17 +267,26 @@ def open_slot(agent: HermesAgent) -> tuple[Home, Slot]:
     return home, home.slot(agent.name, secret_key_path=agent.secret_key_path)
 
 
+def config_of(agent: HermesAgent) -> Config:
+    """The agent's limits; one that nobody can dial keeps its links."""
+    return dataclasses.replace(agent.config, keep=agent.config.keep or bool(agent.keep_links) or agent.listen is False)
+
+
 def listen_addresses(agent: HermesAgent, slot: Slot) -> list[Address]:
     """Where to listen: what was asked for, else the Unix socket of the slot. Raises UsageError."""
     if agent.listen is False:
         return []
-    if agent.listen is None:
+    wanted = agent.listen
+    if wanted is None or wanted is True:
         return [Address.unix(str(slot.socket_path))]
-    texts = [agent.listen] if isinstance(agent.listen, str) else list(agent.listen)
+    texts = [wanted] if isinstance(wanted, str) else list(wanted)
     for text in texts:
         if not isinstance(text, str):
             raise UsageError(f"listen= takes addresses such as 'hermes://0.0.0.0:7891', not {text!r}")
-    return [Address.unix(str(slot.socket_path)), *(Address.parse(text) for text in texts)]
+    addresses = [Address.parse(text) for text in texts]
+    if addresses and all(address.scheme == "memory" for address in addresses):
+        return addresses  # a test without sockets
+    return [Address.unix(str(slot.socket_path)), *addresses]
 
 
 def _boot_id() -> bytes:
@@ -260,4 +300,4 @@ def _boot_id() -> bytes:
 def _shutting_down() -> Any:
     from hermes_peer.errors import Unavailable
 
-    return Unavailable("draining", "this agent was shut down while the call ran", retryable=True)
+    return Unavailable("shutdown", "this agent was shut down while the call ran", retryable=True)

@@ -6,10 +6,12 @@ Knows: signals and event loops. Refuses to know: what the agent does. Called by:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hermes_peer.errors import HermesError
@@ -51,13 +53,14 @@ def run_blocking(agent: HermesAgent) -> int:
     return 0
 
 
-def new_loop_factory() -> object:
+def new_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """uvloop where it is installed ([speed]), else asyncio's own."""
     try:
         import uvloop
     except ImportError:
         return None
-    return uvloop.new_event_loop
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
 
 
 async def _main(agent: HermesAgent) -> None:
@@ -68,22 +71,38 @@ async def _main(agent: HermesAgent) -> None:
     def on_signal() -> None:
         nonlocal count
         count += 1
-        if count > 1:
+        if count > 1:  # at once; only what others would stumble over is taken away
+            life = agent._life
+            for listener in life.endpoint.listeners if life is not None else ():
+                getattr(listener, "unlink", lambda: None)()
             os._exit(130)
         stop.set()
 
-    async with agent:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, on_signal)
-        life = agent._running()
+    for number in (signal.SIGINT, signal.SIGTERM):  # before anything begins: a start may be stopped, too
+        loop.add_signal_handler(number, on_signal)
+    stopping = loop.create_task(stop.wait())
+    starting = loop.create_task(agent.__aenter__())
+    try:
+        await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            await starting
+            _tell(agent)
+            assert agent._stopped is not None
+            stopped = loop.create_task(agent._stopped.wait())
+            await asyncio.wait([stopped, stopping], return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+    finally:
+        starting.cancel()
+        stopping.cancel()
+        await asyncio.gather(starting, stopping, return_exceptions=True)
+        await agent.aclose()
+
+
+def _tell(agent: HermesAgent) -> None:
+    life = agent._running()
+    sealed = "" if agent.encrypt else ", unsealed where the host is shared"
+    where = " and ".join(str(a.endpoint) for a in life.addresses) or "no address (it calls, and is called back)"
+    with contextlib.suppress(BrokenPipeError):
         if life.home.created:
             print(f"made a new home in {life.home.path}", flush=True)  # noqa: T201
-        sealed = "" if agent.encrypt else ", unsealed where the host is shared"
-        where = " and ".join(str(a.endpoint) for a in life.addresses) or "no address (it calls, and is called back)"
         print(f"{agent.name} is ready at {where}{sealed}", flush=True)  # noqa: T201
-        waiting = [asyncio.ensure_future(stop.wait())]
-        if agent._stopped is not None:
-            waiting.append(asyncio.ensure_future(agent._stopped.wait()))
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        for future in waiting:
-            future.cancel()

@@ -15,30 +15,38 @@ from hermes_peer.runtime.contact import Contact
 if TYPE_CHECKING:
     from hermes_peer.agent.life import Life
 
+LOOK_S = 0.5  # after so long without a line the registry is asked again
 AT_ONCE = 8  # instances that are dialled at the same time
 
 
 async def reach(life: Life, target: str, until: float) -> Contact:
     """A contact with a session; of several instances the least loaded, else the first that answers.
 
-    A lone instance whose line is down is good enough: what is sent waits for the line. Raises LinkError,
-    DeadlineExceeded (timer "connect"), UsageError.
+    Nothing is queued for a line that is down: the instance that lives may be another one (HPC-072). Raises
+    LinkError, DeadlineExceeded (timer "connect"), UsageError.
     """
+    begun = life.loop.time()
     while True:
         contacts = life.directory.find(target, life.loop.time())
         best = contacts[0]
-        if best.session is not None and (best.pump is not None or len(contacts) == 1):
-            best.wake()
+        if best.session is not None and best.pump is not None:
             for other in contacts[1:AT_ONCE]:
                 other.invite()
             return best
-        found = await _first(life, target, contacts[:AT_ONCE], until)
-        if found.session is not None:  # else it was lost in this very turn
+        found = await _first(life, contacts[:AT_ONCE], until)
+        if found is not None and found.session is not None:  # else it was lost in this very turn
             return found
+        if life.loop.time() >= until:
+            why = f": {best.last_error}" if best.last_error else ""
+            raise DeadlineExceeded(
+                "connect", f"no link to {target} within {until - begun:.3g} s{why}", origin="local", timer="connect"
+            )
+        life.directory.reload()
 
 
-async def _first(life: Life, target: str, contacts: list[Contact], until: float) -> Contact:
-    left = until - life.loop.time()
+async def _first(life: Life, contacts: list[Contact], until: float) -> Contact | None:
+    """The first that has a line; None if none has one within LOOK_S: then it is time to look for others."""
+    until = min(until, life.loop.time() + LOOK_S)
     tasks = {life.loop.create_task(contact.ready(linked=True)): contact for contact in contacts}
     pending = set(tasks)
     error: BaseException | None = None
@@ -48,10 +56,7 @@ async def _first(life: Life, target: str, contacts: list[Contact], until: float)
                 pending, timeout=max(0.0, until - life.loop.time()), return_when=asyncio.FIRST_COMPLETED
             )
             if not done:
-                why = f": {contacts[0].last_error}" if contacts[0].last_error else ""
-                raise DeadlineExceeded(
-                    "connect", f"no link to {target} within {left:.3g} s{why}", origin="local", timer="connect"
-                )
+                return None
             for task in done:
                 if task.exception() is None:
                     return tasks[task]

@@ -13,7 +13,7 @@ from hermes_peer.errors import CallError, Code, UsageError
 from hermes_peer.wire import jsons
 
 if TYPE_CHECKING:
-    from hermes_peer.agent.serving import Inbound
+    from hermes_peer.agent.inbound import Inbound
 
 DURABLE = "durable work comes with a later release"
 

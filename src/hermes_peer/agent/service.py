@@ -72,6 +72,7 @@ def status(agent: HermesAgent, life: Life) -> dict[str, Any]:
         "calls": {
             "running": len(life.server.running),
             "served": life.server.served,
+            "threads_waiting": agent.threads.waiting,
             "waiting": sum(s.places.open_mine for s in sessions),
         },
         "gauges": {

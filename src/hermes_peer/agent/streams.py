@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any
 
 from hermes_peer.agent.calling import Outgoing
-from hermes_peer.agent.serving import read_item
+from hermes_peer.agent.inbound import read_item
 from hermes_peer.errors import Cancelled, ProtocolError, UsageError
 from hermes_peer.wire import messages
 
@@ -84,7 +84,7 @@ class StreamCall(Outgoing):
             self.contact.nudge()
 
 
-Open = Callable[[], Awaitable[StreamCall]]
+Open = Callable[[], Coroutine[Any, Any, StreamCall]]
 
 
 class Stream:
@@ -139,7 +139,7 @@ class Stream:
     async def result(self) -> Any:
         """The final value, once the stream has ended. Items that nobody took are passed over."""
         call = self._call or await self._start()
-        if call.reading and call.waiter is None and not call.ended:
+        if call.reading and call.waiter is None:
             call.discard()
         try:
             await asyncio.shield(call.future)
@@ -167,13 +167,9 @@ class Stream:
         call = self._call
         if call is None:
             return
-        if self._detached:
-            call.discard()
-        elif not call.ended:
-            call.items.clear()
+        if not (self._detached or call.ended):
             call.give_up(Cancelled("cancelled", "the stream was closed by its reader"))
-        else:
-            call.discard()
+        call.discard()
 
     async def __aenter__(self) -> Stream:
         if self._call is None:
@@ -186,21 +182,38 @@ class Stream:
         await self.aclose()
 
     def __del__(self) -> None:
+        # A stream that was dropped in the middle (`break` in a bare `async for`) must hold neither its handler nor
+        # its place; one that has ended, with items that nobody took, not its place.
         call = self._call
-        if call is not None and not call.ended and not self._closed and not self._detached:
-            # A stream that was dropped in the middle (`break` in a bare `async for`) must not hold its handler.
+        if call is not None and not self._closed:
             loop = call.contact.endpoint.loop
             if not loop.is_closed():
-                loop.call_soon_threadsafe(call.give_up, Cancelled("cancelled", "the stream was dropped"))
+                loop.call_soon_threadsafe(_drop, call, self._detached)
 
     async def _start(self) -> StreamCall:
         if self._closed:
             raise UsageError("this stream is closed")
         if self._opening is None:
-            self._opening = asyncio.ensure_future(self._open())  # type: ignore[arg-type]
+            self._opening = asyncio.ensure_future(self._open())
         try:
             self._call = await asyncio.shield(self._opening)
         except asyncio.CancelledError:
-            self._opening.cancel()
+            opening = self._opening
+            if opening.done() and not opening.cancelled() and opening.exception() is None:
+                self._call = opening.result()  # opened in the very turn in which the reader left: to be closed
+            opening.cancel()
+            if self._left():
+                raise Cancelled("cancelled", "the stream was closed while it was being opened") from None
             raise
+        if self._left():
+            _drop(self._call, self._detached)
         return self._call
+
+    def _left(self) -> bool:
+        return self._closed
+
+
+def _drop(call: StreamCall, detached: bool) -> None:
+    if not (call.ended or detached):
+        call.give_up(Cancelled("cancelled", "the stream was dropped"))
+    call.discard()

@@ -62,6 +62,7 @@ class Taps:
 
     def method(self) -> Method:
         """The method `hermes.tap`."""
+        agent = self._agent
 
         async def tap(peer: str = "", payload: bool = False) -> AsyncIterator[dict[str, Any]]:
             """The frames of this agent's links as they pass, without payloads unless asked for."""
@@ -70,6 +71,7 @@ class Taps:
             listener = Listener(request._inbound.contact, peer)
             self._add(listener)
             try:
+                yield {"tapped": agent.name, "links": self._links(listener)}
                 while True:
                     await listener.more.wait()
                     listener.more.clear()
@@ -85,6 +87,11 @@ class Taps:
                 self._drop(listener)
 
         return Method("hermes.tap", tap)
+
+    def _links(self, listener: Listener) -> list[str]:
+        contacts = self._agent._running().endpoint.contacts.values()
+        found = {each.name for each in contacts if each.pump is not None and each is not listener.own}
+        return sorted(found if not listener.peer else found & {listener.peer})
 
     def _add(self, listener: Listener) -> None:
         self._listeners.add(listener)

@@ -1,26 +1,64 @@
 """The table of commands.
 
-Knows: their names and order. Refuses to know: what they do. Called by: main.
+Knows: their names, their order, where each lives. Refuses to know: what they do. Called by: main.
+
+A command's file is imported when it is the one that was typed; all of them only for the help.
 """
 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Annotated
 
 import typer
 
-from hermes_peer.cli import call, ids, init, inspect, list, ping, policy, run, stream, tap, trust, ttl
+COMMANDS = {
+    "init": "init.init",
+    "run": "run.run",
+    "list": "list.list_",
+    "inspect": "inspect.inspect",
+    "ping": "ping.ping",
+    "call": "call.call",
+    "stream": "stream.stream",
+    "tap": "tap.tap",
+    "trust": "trust.app",
+    "policy": "policy.app",
+    "id": "ids.id_",
+    "ttl": "ttl.ttl",
+    "demo": "demonstrate.demo",
+}
 
-app = typer.Typer(
-    help="Agents talk to each other directly, over encrypted lines that survive a cut.",
-    epilog="Exit codes: 0 ok, 1 the call failed, 2 usage, 3 unreachable, 4 refused (trust, policy, name).",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+
+def build(words: list[str]) -> typer.Typer:
+    """The command line for these words."""
+    app = typer.Typer(
+        help="Agents talk to each other directly, over encrypted lines that survive a cut.",
+        epilog="Exit codes: 0 ok, 1 the call failed, 2 usage, 3 unreachable, 4 refused (trust, policy, name).",
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback(invoke_without_command=True)(_root)
+    typed = words[0] if words else ""
+    for name in [typed] if typed in COMMANDS else COMMANDS:
+        if name == "demo" and find_spec("hermes_peer.cli.demo.command") is None:
+            continue
+        module, _, attribute = f"hermes_peer.cli.{COMMANDS[name]}".rpartition(".")
+        found = getattr(import_module(module), attribute)
+        if isinstance(found, typer.Typer):
+            found.callback(invoke_without_command=True)(show_help)
+            app.add_typer(found, name=name)
+        else:
+            app.command(name)(found)
+    return app
+
+
+def main() -> int:
+    """Run what was typed; returns the exit code."""
+    return int(build(sys.argv[1:])(standalone_mode=False, prog_name="hermes-peer") or 0)
 
 
 def _version(wanted: bool) -> None:
@@ -32,48 +70,18 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True)
 def _root(
     context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    _help(context)
+    show_help(context)
 
 
-@trust.app.callback(invoke_without_command=True)
-def _trust(context: typer.Context) -> None:
-    _help(context)
-
-
-@policy.app.callback(invoke_without_command=True)
-def _policy(context: typer.Context) -> None:
-    _help(context)
-
-
-def _help(context: typer.Context) -> None:
+def show_help(context: typer.Context) -> None:
+    """A group without a command shows its help."""
     if context.invoked_subcommand is None:
         from hermes_peer.cli import out
 
         out.line(context.get_help().rstrip())
-
-
-app.command("init")(init.init)
-app.command("run")(run.run)
-app.command("list")(list.list_)
-app.command("inspect")(inspect.inspect)
-app.command("ping")(ping.ping)
-app.command("call")(call.call)
-app.command("stream")(stream.stream)
-app.command("tap")(tap.tap)
-app.add_typer(trust.app, name="trust")
-app.add_typer(policy.app, name="policy")
-app.command("id")(ids.id_)
-app.command("ttl")(ttl.ttl)
-
-# Imported only where it is wanted: what it shows needs more than the other commands do.
-if sys.argv[1:2] in ([], ["demo"], ["-h"], ["--help"]) and find_spec("hermes_peer.cli.demo.command") is not None:
-    from hermes_peer.cli.demo.command import demo
-
-    app.command("demo")(demo)

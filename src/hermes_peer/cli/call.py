@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 Method = Annotated[str, typer.Argument(metavar="METHOD", help="Such as text.shout.", show_default=False)]
 Payload = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="[KEY=VALUE … | JSON | -]", help="The payload; '-' reads it from stdin.", show_default=False
-    ),
+    typer.Argument(metavar="PAYLOAD", help="KEY=VALUE …, or one JSON object, or '-' for stdin.", show_default=False),
 ]
 Trace = Annotated[str, typer.Option("--trace-id", metavar="ID", help="Follow the call under this id.")]
 
@@ -44,9 +42,11 @@ def call(
       echo '{"text": "hi"}' | hermes-peer call worker text.shout -
       hermes-peer call worker report.build pages=12 --ttl 300 --json
     """
+    from hermes_peer.access.names import check_method_name
     from hermes_peer.cli.payload import payload_of
     from hermes_peer.cli.visit import visit
 
+    check_method_name(method)
     data = payload_of(payload or [])
 
     async def work(me: HermesAgent) -> None:

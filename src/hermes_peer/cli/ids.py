@@ -25,9 +25,9 @@ def stable_agent_id(service: str, env: str, host: str) -> str:
 
 def id_(
     service: Annotated[str, typer.Argument(metavar="SERVICE", help="Such as db-query.", show_default=False)],
-    env: Annotated[str, typer.Argument(metavar="[ENV]", help="Such as prod, staging, dev.")] = "prod",
+    env: Annotated[str, typer.Argument(metavar="ENV", help="Such as prod, staging, dev.")] = "prod",
     host: Annotated[
-        str, typer.Argument(metavar="[HOST]", help="This host's name if not given.", show_default=False)
+        str, typer.Argument(metavar="HOST", help="This host's name if not given.", show_default=False)
     ] = "",
     json: options.Json = False,
 ) -> int:

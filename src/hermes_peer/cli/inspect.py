@@ -29,7 +29,7 @@ def inspect(
 
     async def work(me: HermesAgent) -> int:
         contact = await contact_of(me, agent, ttl or 30.0)
-        asked: list[Any] = await asyncio.gather(
+        asked: tuple[Any, Any] = await asyncio.gather(
             me.call_contact(contact, "hermes.describe", None, ttl=ttl),
             me.call_contact(contact, "hermes.status", None, ttl=ttl),
             return_exceptions=True,
@@ -66,7 +66,7 @@ def _head(name: str, fingerprint: str, about: dict[str, Any], status: dict[str, 
     )
     for link in status.get("links") or []:
         rtt = f", {link['rtt_ms']:.1f} ms" if isinstance(link.get("rtt_ms"), int | float) else ""
-        sealed = "" if link.get("sealed") else ", not sealed"
+        sealed = ", not sealed" if link.get("sealed") is False else ""
         lines.append(f"  link         {link.get('agent')} ({link.get('state')}{rtt}{sealed})")
     lines += [f"  problem      {status[each]}" for each in ("trust_problem", "policy_problem") if status.get(each)]
     return lines

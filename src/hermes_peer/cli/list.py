@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from hermes_peer.cli.survey import Row
 
 HEAD = ("AGENT", "INSTANCE", "LINK", "RTT", "LOAD", "SEALED", "ADDRESS")
-LINK = HEAD.index("LINK")
 WATCH_S = 2.0
 _GREEN, _RED = "32", "31"
 
@@ -40,21 +39,13 @@ def list_(
 
     async def once(me: HermesAgent) -> None:
         found, refused = known(me)
-        if not json:
-            if not found:
-                out.note("no agent is running in this home; start one with: hermes-peer run FILE")
-            widths = out.columns(HEAD, [_cells(row) for row, _ in found])
-            widths[LINK] = max(widths[LINK], len("unreachable"))
-            widths[LINK + 1] = max(widths[LINK + 1], len("10000.0 ms"))
-            if found and out.fits(widths):
-                await out.send(out.row_text(HEAD, HEAD, widths))
+        layout = Layout([row for row, _ in found])
+        if not found and not json:
+            out.note("no agent is running in this home; start one with: hermes-peer run FILE")
+        elif layout.head and not json:
+            await out.send(layout.head)
         async for row in ask_all(me, found, ttl):
-            if json:
-                await out.send(out.as_json(row.as_json()))
-                continue
-            await out.send(_painted(out.shown_lines(out.row_text(HEAD, _cells(row), widths)), row))
-            if row.problem:
-                await out.send(f"  {out.shown(row.problem)}")
+            await out.send(out.as_json(row.as_json()) if json else layout.text(row))
         for why in refused[:5]:
             out.note(out.shown(why))
         if len(refused) > 5:
@@ -79,15 +70,41 @@ async def _live(me: HermesAgent, ttl: float) -> None:
 
     from hermes_peer.cli.survey import ask_all, known
 
-    with Live(console=Console(no_color=not out.colourful()), auto_refresh=False, screen=True) as live:
+    with Live(console=Console(), auto_refresh=False, screen=True) as live:
         while True:
             found, _ = known(me)
-            rows = [row async for row in ask_all(me, found, ttl)]
-            lines = out.table(HEAD, [_cells(row) for row in rows]) if rows else "no agent is running in this home"
-            problems = [f"{row.agent}: {row.problem}" for row in rows if row.problem]
-            text = "\n".join([out.shown_lines(lines), "", *map(out.shown, problems), time.strftime("%H:%M:%S")])
-            live.update(Text(text), refresh=True)
+            layout = Layout([row for row, _ in found])
+            rows = [layout.text(row) async for row in ask_all(me, found, ttl)]
+            lines = [layout.head, *rows] if rows else ["no agent is running in this home"]
+            live.update(Text.from_ansi("\n".join([*lines, "", time.strftime("%H:%M:%S")])), refresh=True)
             await asyncio.sleep(WATCH_S)
+
+
+class Layout:
+    """One line for each agent if the terminal is wide enough, else the address below, else a block of lines."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        self._widths = out.columns(HEAD, [_cells(row) for row in rows])
+        for name, longest in (("LINK", "unreachable"), ("RTT", "1000.0 ms")):
+            at = HEAD.index(name)
+            self._widths[at] = max(self._widths[at], len(longest))
+        self._whole = out.fits(self._widths)
+        self._beside = len(HEAD) if self._whole else len(HEAD) - 1
+        table = out.fits(self._widths[: self._beside])
+        self.head = self._line(HEAD) if table and rows else ""
+
+    def text(self, row: Row) -> str:
+        """An agent's lines; the last one says what is wrong with it."""
+        cells = _cells(row)
+        lines = _painted(out.shown_lines(self._line(cells)), row).rstrip("\n").split("\n")
+        if not self._whole:
+            lines.append(out.shown(f"  at {cells[-1]}"))
+        if row.problem:
+            lines.append(f"  {out.shown(row.problem)}")
+        return "\n".join(lines)
+
+    def _line(self, cells: tuple[str, ...]) -> str:
+        return out.row_text(HEAD[: self._beside], cells[: self._beside], self._widths[: self._beside])
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -9,37 +9,38 @@ from __future__ import annotations
 import os
 import sys
 
-GONE = 141  # what a shell shows for a program whose reader went away
-
 
 def run() -> None:
     """Run the command line and leave the process. Nothing heavy may be imported above this line."""
-    code = GONE
+    code = 130
     try:
         _open_missing()
         code = _main()
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
     except KeyboardInterrupt:
-        code = 130
-    except BrokenPipeError:
         pass
-    if code == GONE:
+    except BrokenPipeError:
+        code = 141
+    if code == 141:
         # Python flushes once more at its exit: whatever is left goes nowhere, without a word.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 1)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(code)
 
 
 def _main() -> int:
+    from hermes_peer.cli import out
+
     try:
-        from hermes_peer.cli.app import app
+        from hermes_peer.cli.app import main
 
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-        return int(app(standalone_mode=False, prog_name="hermes-peer") or 0)
-    except (KeyboardInterrupt, BrokenPipeError):
-        raise
+        return main()
+    except (out.Gone, BrokenPipeError):
+        return out.GONE
+    except SystemExit as leaving:  # typer leaves with 1 when the reader of its help is gone
+        return out.GONE if type(sys.stdout).__name__ == "PacifyFlushWrapper" else int(leaving.code or 0)
     except Exception as error:
         if os.environ.get("HERMES_PEER_DEBUG") == "1":
             import traceback

@@ -16,13 +16,20 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 STDOUT = 1
+GONE = 141  # what a shell shows for a program whose reader went away
 CHUNK = 4096  # a pipe that can be written takes this much without blocking (POSIX: PIPE_BUF)
 LONGEST = 2000
 
 
+class Gone(Exception):
+    """Nobody reads stdout any more: the reader had enough, and we are done."""
+
+
 def line(text: str = "") -> None:
-    """One line on stdout, now. Raises BrokenPipeError when nobody reads."""
-    _write(text.encode("utf-8", "backslashreplace") + b"\n")
+    """One line on stdout, now. Raises Gone."""
+    data = text.encode("utf-8", "backslashreplace") + b"\n"
+    while data:
+        data = data[_write(data) :]
 
 
 def json_line(value: Any) -> None:
@@ -129,18 +136,20 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 # ---------------------------------------------------------------- a reader that is slow, or gone
-def _write(data: bytes) -> None:
-    while data:
-        data = data[os.write(STDOUT, data) :]
+def _write(data: bytes) -> int:
+    try:
+        return os.write(STDOUT, data)
+    except BrokenPipeError:
+        raise Gone from None
 
 
 async def send(text: str) -> None:
-    """`line` for streams: waits for a slow reader without stopping the event loop, so that heartbeats go on."""
+    """`line` for streams: a slow reader does not stop the event loop, so that heartbeats go on. Raises Gone."""
     data = text.encode("utf-8", "backslashreplace") + b"\n"
     while data:
         if not _takes():
             await _until_writable()
-        data = data[os.write(STDOUT, data[:CHUNK]) :]
+        data = data[_write(data[:CHUNK]) :]
 
 
 def _takes() -> bool:

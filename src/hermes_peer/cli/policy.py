@@ -28,7 +28,9 @@ def check(
     json: options.Json = False,
     home: options.Home = None,
 ) -> int:
-    """Say whether CALLER may call METHOD of AGENT, and by which rule; exit code 4 if not.
+    """Say whether a call is allowed, and by which rule.
+
+    The exit code is 0 if it is, 4 if not.
 
     \b
     Example:

@@ -33,9 +33,11 @@ def stream(
       hermes-peer stream worker text.words text='a b c'
       hermes-peer stream worker text.words text='a b c' | head -1
     """
+    from hermes_peer.access.names import check_method_name
     from hermes_peer.cli.payload import payload_of
     from hermes_peer.cli.visit import visit
 
+    check_method_name(method)
     data = payload_of(payload or [])
 
     async def work(me: HermesAgent) -> None:

@@ -40,9 +40,14 @@ def tap(
     async def work(me: HermesAgent) -> None:
         opened = me.stream(agent, "hermes.tap", {"peer": peer, "payload": payload})
         async with opened as frames:
-            out.note(f"listening to the links of {out.shown(agent)}; Ctrl-C ends it")
             async for frame in frames:
-                await out.send(out.as_json(frame) if json else line_of(frame))
+                if json:
+                    await out.send(out.as_json(frame))
+                elif isinstance(frame, dict) and "tapped" in frame:
+                    links = ", ".join(map(str, frame.get("links") or [])) or "none yet"
+                    out.note(out.shown(f"listening to the links of {frame['tapped']} ({links}); Ctrl-C ends it"))
+                else:
+                    await out.send(line_of(frame))
 
     return visit(work, home=home, json=json, streams=True)
 

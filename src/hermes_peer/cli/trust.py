@@ -34,12 +34,14 @@ def _open(folder: Any) -> Home:
 @app.command("show")
 def show(
     agent: Annotated[
-        str, typer.Argument(metavar="[AGENT]", help="One agent of this home; all if not given.", show_default=False)
+        str, typer.Argument(metavar="AGENT", help="One agent of this home; all if not given.", show_default=False)
     ] = "",
     json: options.Json = False,
     home: options.Home = None,
 ) -> int:
-    """Print the line that the other side runs to trust an agent of this home.
+    """Print the line for the other side to run.
+
+    It makes that side trust an agent of this home, and find it if it listens on TCP.
 
     \b
     Examples:
@@ -167,7 +169,7 @@ def add(
     fingerprint: Key,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="name=NAME [at=ADDRESS]", help="What to call it, where it is.", show_default=False),
+        typer.Argument(metavar="WORDS", help="name=NAME, and at=ADDRESS where it listens.", show_default=False),
     ] = None,
     home: options.Home = None,
 ) -> int:
@@ -198,7 +200,7 @@ def deny(
     fingerprint: Key,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[reason=TEXT]", help="Why, for whoever asks later.", show_default=False),
+        typer.Argument(metavar="WORDS", help="reason=TEXT, for whoever asks later.", show_default=False),
     ] = None,
     home: options.Home = None,
 ) -> int:

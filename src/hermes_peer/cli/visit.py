@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from hermes_peer.agent.agent import HermesAgent
     from hermes_peer.runtime.contact import Contact
 
-GONE = 141
 Work = Callable[["HermesAgent"], Awaitable[int | None]]
 
 
@@ -36,11 +35,11 @@ def visit(work: Work, *, home: Path | None, json: bool = False, streams: bool = 
         if code == 130:
             out.note("interrupted")
         return code
-    except BrokenPipeError:
-        return GONE
+    except out.Gone:
+        return out.GONE
     except Exception as error:
         if json:
-            with contextlib.suppress(BrokenPipeError):
+            with contextlib.suppress(out.Gone):
                 out.json_line({"error": failures.as_json(error)})
         if os.environ.get("HERMES_PEER_DEBUG") == "1":
             raise
@@ -48,8 +47,13 @@ def visit(work: Work, *, home: Path | None, json: bool = False, streams: bool = 
 
 
 async def _visit(work: Work, home: Path | None, streams: bool, ending: list[int]) -> int:
+    import logging
+
     from hermes_peer.agent.agent import HermesAgent
 
+    # What went wrong is told once, by the command; the library's own log is for who asks for it.
+    logging.basicConfig(format="%(levelname)s %(message)s")
+    logging.getLogger("hermes_peer").setLevel(os.environ.get("HERMES_PEER_LOG", "CRITICAL").upper())
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
 
@@ -72,7 +76,7 @@ async def _visit(work: Work, home: Path | None, streams: bool, ending: list[int]
 
 async def _leave(end: Callable[[int], None]) -> None:
     await out.until_gone()
-    end(GONE)
+    end(out.GONE)
 
 
 def told_home(created: bool, path: Path) -> None:
@@ -83,5 +87,7 @@ def told_home(created: bool, path: Path) -> None:
 
 async def contact_of(me: HermesAgent, target: str, ttl: float) -> Contact:
     """The contact of a target, linked. Raises LinkError, UsageError, DeadlineExceeded (timer "connect")."""
+    from hermes_peer.agent.reach import reach
+
     life = me._running()
-    return await me._reach(life, target, life.loop.time() + ttl)
+    return await reach(life, target, life.loop.time() + ttl)

@@ -12,7 +12,7 @@ BUDGET = 10_000.0
 REFILL = 100.0  # a second
 
 NOTHING = 1.0  # a limit or mark that is not new, a duplicate, a sign of life of nothing
-CANCEL = 1.0  # a reset: each costs us a handler, and honest callers cancel by the hundred
+CANCEL = 0.2  # a reset: each costs us a handler, and honest callers cancel by the hundred
 PING = 10.0
 UNKNOWN = 10.0  # a type that we do not know and need not
 FAULT = 10.0  # what makes us reset a stream

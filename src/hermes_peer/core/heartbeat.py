@@ -58,6 +58,10 @@ class Heartbeat:
         return self.busy_s if self.busy else self.idle_s
 
     @property
+    def shortest(self) -> float:
+        return min(self.idle_s, self.busy_s)
+
+    @property
     def patience(self) -> float:
         return self.busy_s * BUSY_MISSES if self.busy else self.idle_s * IDLE_MISSES
 

@@ -68,6 +68,7 @@ class Link:
         self._ping: int | None = None
         self._pong: int | None = None
         self._now = now
+        self._used = 0
         if hello := greeting.begin():
             self._raw.append(hello)
 
@@ -200,7 +201,7 @@ class Link:
             ping = frames.Ping.decode(body)
             self._heard(ping)
             self._pong = ping.n  # latched: the newest is answered, floods queue nothing (attack 32)
-            self._charge(budget.PING)
+            self._charge(min(budget.PING, budget.REFILL * self.heartbeat.shortest / 4))  # the agreed pace is free
         elif kind == Type.PONG:
             pong = frames.Ping.decode(body)
             self._heard(pong)
@@ -308,6 +309,9 @@ class Link:
         beat, session = self.heartbeat, self.session
         assert session is not None
         beat.set_busy(bool(session.places.streams), now)
+        used = session.places.used
+        if used != self._used:  # streams that came and went between two looks
+            self._used, beat.idle_since = used, now
         if now >= beat.dead_at:
             self._end(Reason.TIMEOUT, f"nothing heard for {beat.patience:g} s", by_peer=False)
             return

@@ -152,9 +152,7 @@ class Node:
             return GONE
         self._fence(peer)
         link.session = session
-        marks = session.attach()
-        self._resume.learn(peer, outcome.psk)
-        return frames.Link(session.id, True, *marks)
+        return frames.Link(session.id, True, *session.attach())
 
     def accepted(self, link: Link, outcome: Outcome, now: float) -> frames.Link | tuple[Reason, str]:
         """We were dialled, READY holds: our LINK, or why not. Nothing of ours has changed before this."""
@@ -214,16 +212,16 @@ class Node:
                 self._replace(peer, Reason.REPLACED, "the peer no longer has the session", mark)
                 link.session = self._begin(peer, outcome.session, True, settings)
                 link.session.attach()
-                self._resume.learn(peer, outcome.psk)
             elif link.session is not peer.session:
                 return GONE
             self._note(peer, caps)
             peer.link = link
+            self._resume.learn(peer, outcome.psk)
         session = link.session
         assert session is not None
         first = self.config.first_sequence
         session.peer_link(theirs.recv_next if outcome.resumed else first, theirs.send_next)
-        peer.dial_psk = outcome.psk
+        peer.confirm(link, outcome.psk, now)
         link.agreed(session.settings, self._sealed(link, caps, session.id), now)
         self.events.append((NodeEvent.UP, peer, link, Reason.NONE, ""))
         return None

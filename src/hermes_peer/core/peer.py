@@ -10,6 +10,7 @@ from typing import Literal
 from hermes_peer.core.config import Caps
 from hermes_peer.core.link import Link
 from hermes_peer.core.session import Session
+from hermes_peer.core.states import LinkState
 from hermes_peer.crypto.handshake import resume_id
 
 ATTEMPTS = 8
@@ -35,6 +36,7 @@ class Peer:
         "psks",
         "session",
         "swaps",
+        "unsure",
     )
 
     def __init__(self, fingerprint: bytes) -> None:
@@ -47,16 +49,27 @@ class Peer:
         self.dialling: Link | None = None
         self.dialled_up_at = -1.0
         self.detached_at = 0.0
-        self.dial_psk: bytes | None = None  # of the newest link on which LINK came both ways
+        self.dial_psk: bytes | None = None  # of the newest link on which LINK is known to have come both ways
+        self.unsure: tuple[Link, bytes, float] | None = None  # our LINK may be lost; psk, since when
         self.attempt = 0
         self.psks: list[bytes] = []  # newest first; all that the peer may still offer
         self.ids: list[bytes] = []  # resume ids that stand for them in the node's index
         self.swaps: list[float] = []
 
+    def confirm(self, link: Link, psk: bytes, now: float) -> None:
+        """Their LINK has come. If they dialled, ours is on its way: they know the secret once it has arrived."""
+        self.unsure = None if link.dialled else (link, psk, now)
+        if link.dialled:
+            self.dial_psk = psk
+
     def offer(self) -> tuple[bytes, bytes] | None:
         """(psk, resume id) for our next dial; no two dials show the same id."""
         session = self.session
-        psk = self.dial_psk or (self.psks[0] if self.psks else None)  # we were dialled, and their LINK was lost
+        if self.unsure is not None:
+            link, secret, since = self.unsure
+            if link.heartbeat.last_in > since:  # after its LINK a dialler writes nothing before it has read ours
+                self.dial_psk, self.unsure = secret, None
+        psk = self.dial_psk or (self.psks[0] if self.psks else None)  # on a first link that died early
         if session is None or psk is None:
             return None
         self.attempt += 1
@@ -74,11 +87,11 @@ class Peer:
     @property
     def state(self) -> Literal["connected", "reconnecting", "dialling", "away"]:
         """What a user is told of the line to this peer; never "connected" while it is not."""
-        if self.link is not None:
+        if self.link is not None and self.link.state is LinkState.OPEN:
             return "connected"
-        if self.session is not None:
-            return "reconnecting" if not self.session.idle else "away"
-        return "dialling" if self.dialling is not None else "away"
+        if self.session is not None and not self.session.idle:
+            return "reconnecting"
+        return "dialling" if self.dialling is not None or self.link is not None else "away"
 
     def swapped(self, now: float) -> bool:
         """Another instance took the place; true if they take it from each other: a cloned key (HPC-045)."""

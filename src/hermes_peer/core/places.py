@@ -107,6 +107,7 @@ class Places:
         """A place is free when the *handler* has ended, not when a reset arrives (attack 34)."""
         if not stream.released or not stream.closed or self.streams.pop(stream.id, None) is None:
             return
+        stream.owner = None  # owner and stream hold each other: cut it, or every call is work for the collector
         self.spare += stream.inbound.size - self._config.window
         if stream.mine:
             self.open_mine -= 1
@@ -127,6 +128,11 @@ class Places:
     def last_accepted(self) -> int:
         """The highest id of the peer's that we took."""
         return self._high
+
+    @property
+    def used(self) -> int:
+        """How many streams were ever opened, by either side."""
+        return self.opened + self.opened_peer
 
     @property
     def handlers(self) -> int:

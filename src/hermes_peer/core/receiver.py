@@ -211,7 +211,9 @@ class Receiver:
         if not flags & MORE:
             return True
         window = stream.inbound
-        if stream.partial_cost >= window.size >> 1 and self.permits.ask(stream.id, window):
+        # The other half may be consumed without having been given back, and the last bytes of a window may be too
+        # few for a frame: from here on nothing but a permit may move the stream.
+        if stream.partial_cost >= (window.size >> 1) - COST_MIN and self.permits.ask(stream.id, window):
             self._lend(stream)
         return False
 

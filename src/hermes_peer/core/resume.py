@@ -69,6 +69,6 @@ class ResumeIndex:
         while len(self._tombs) > TOMBSTONES:
             self._tombs.popitem(last=False)
         peer.session = None
-        peer.dial_psk = None
+        peer.dial_psk = peer.unsure = None
         peer.psks = []
         peer.ids = []

@@ -16,9 +16,19 @@ from hermes_peer.core.flow import SendWindow
 from hermes_peer.core.places import Places
 from hermes_peer.core.replay import Replay
 from hermes_peer.core.states import Half, HalfInput
-from hermes_peer.core.stream import Stream
+from hermes_peer.core.stream import NOTHING, Stream
 from hermes_peer.errors import UsageError
-from hermes_peer.wire.frames import COST_MIN, HEADER, HEADER_SIZE, MAGIC, MASK32, VERSION, Flag, Type
+from hermes_peer.wire.frames import (
+    COST_MIN,
+    HEADER,
+    HEADER_SIZE,
+    MAGIC,
+    MASK32,
+    RECORD_PLAIN_MAX,
+    VERSION,
+    Flag,
+    Type,
+)
 
 DATA = int(Type.DATA)
 SYN, FIN, RST, MORE = int(Flag.SYN), int(Flag.FIN), int(Flag.RST), int(Flag.MORE)
@@ -36,8 +46,10 @@ class Sender:
         self.resets: deque[tuple[Stream, bytes]] = deque()
         self.again: deque[bytes] = deque()
         self._config = config
+        self._batch_max = min(config.batch, RECORD_PLAIN_MAX // 2)
         self._message_max = settings.message
-        self._frame_max = settings.frame
+        # One frame more than a batch that is almost full: still one record.
+        self._frame_max = min(settings.frame, RECORD_PLAIN_MAX - HEADER_SIZE - self._batch_max)
         self._places = places
         self._events = events
         self._batch: list[bytes] = []
@@ -64,25 +76,29 @@ class Sender:
         cost = size if size > COST_MIN else COST_MIN
         if (
             self.batched < self.room
-            and stream.id
             and not self._ready
             and not stream.queue
             and size <= self._frame_max
             and window.sent + cost <= window.limit
             and self.window.sent + cost <= self.window.limit
+            and (stream.id or (not self._unopened and self._places.enter(stream)))
         ):
             window.sent += cost
             self.window.sent += cost
             replay = self.replay
             sequence = replay.next
             replay.next = sequence + 1
-            self._batch.append(
-                HEADER.pack(MAGIC, VERSION, DATA, FIN if fin else 0, stream.id, sequence & MASK32, size) + message
-            )
+            flags = FIN if fin else 0
+            if stream.first < 0 and stream.mine:
+                stream.first = sequence
+                flags |= SYN
+            self._batch.append(HEADER.pack(MAGIC, VERSION, DATA, flags, stream.id, sequence & MASK32, size) + message)
             self.batched += size + HEADER_SIZE
             if fin and stream.receiving is not Half.OPEN:
                 self._places.forget_if_done(stream)
             return
+        if stream.queue is NOTHING:
+            stream.queue = deque()
         stream.queue.append((message, fin))
         stream.queued += size
         self.schedule(stream)
@@ -100,13 +116,18 @@ class Sender:
         """Whether fill() would find something."""
         return bool(self._ready or self.resets or (self._unopened and self._places.freed))
 
+    @property
+    def empty(self) -> bool:
+        """Nothing waits, not even for a place."""
+        return not (self._ready or self._unopened or self.resets)
+
     def unsent(self) -> list[Stream]:
         """Streams of ours that never got an id: the peer knows nothing of them."""
         return [s for s in (*self._ready, *self._unopened) if not s.id]
 
     def fill(self) -> None:
         """Move queued messages into the batch: resets first, then one frame per stream in turn."""
-        while self.resets:
+        while self.resets and self.batched < self.room:
             # A reset costs no credit: it must pass when the window is shut. There is one per stream.
             stream, body = self.resets.popleft()
             self._number(stream, RST, body)
@@ -119,11 +140,11 @@ class Sender:
             stream = ready.popleft()
             if not stream.queue:
                 stream.scheduled = False
-            elif not stream.id and not self._places.enter(stream):
-                self._unopened.append(stream)
             elif self.window.room < COST_MIN:
                 ready.appendleft(stream)
                 return
+            elif not stream.id and not self._places.enter(stream):
+                self._unopened.append(stream)
             elif not self._one_frame(stream):
                 stream.scheduled = False  # its own window is shut; CREDIT schedules it again
             elif stream.queue:
@@ -197,7 +218,7 @@ class Sender:
 
     def open(self) -> None:
         """Data may flow."""
-        self.room = self._config.batch
+        self.room = self._batch_max
         self.stalled = False
 
     def shut(self) -> None:

@@ -138,7 +138,9 @@ class Session:
         sender = self.sender
         if sender.batched or sender.again or self.receiver.credits or self.places.tell or self._warm:
             return True
-        return sender.room > 0 and sender.waiting and sender.window.room >= frames.COST_MIN
+        if not sender.room or not sender.waiting:
+            return False
+        return bool(sender.resets) or sender.window.room >= frames.COST_MIN
 
     def take(self) -> tuple[bytes, bytes]:
         """The frames of the next record: (control, data); each may be empty."""
@@ -153,7 +155,7 @@ class Session:
     @property
     def idle(self) -> bool:
         """No stream open and nothing unacknowledged: the link may rest."""
-        return not self.places.streams and not self.sender.replay.chunks and not self.sender.waiting
+        return not self.places.streams and not self.sender.replay.chunks and self.sender.empty
 
     @property
     def buffered(self) -> int:

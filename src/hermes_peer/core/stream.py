@@ -12,9 +12,12 @@ from hermes_peer.core.flow import ReceiveWindow, SendWindow
 from hermes_peer.core.states import HALF, RECEIVING_HALF, Half, HalfInput
 from hermes_peer.errors import ProtocolError, UsageError
 
+# What every stream's queue is until something must wait in it: most streams never need one of their own.
+NOTHING: deque[tuple[bytes, bool]] = deque(maxlen=0)
+
 
 class Stream:
-    """`id` is 0 until the first frame enters a batch; `owner` belongs to the layer above and is never read here.
+    """`id` is 0 until the first frame enters a batch; `owner` is the layer above's: never read here, cut at the end.
 
     A stream is forgotten when both halves are done, all was consumed and its owner released it.
     """
@@ -49,7 +52,7 @@ class Stream:
         self.receiving = Half.OPEN
         self.outbound = SendWindow(send_window)
         self.inbound = ReceiveWindow(receive_window)
-        self.queue: deque[tuple[bytes, bool]] = deque()
+        self.queue = NOTHING
         self.queued = 0
         self.scheduled = False
         self.notify = False  # tell the owner once the queue is empty
@@ -77,7 +80,7 @@ class Stream:
     def abort(self) -> None:
         """Both halves end; what is unsent or half received is dropped."""
         self.sending = self.receiving = Half.ABORTED
-        self.queue.clear()
+        self.queue = NOTHING
         self.queued = 0
         self.partial = None
         self.partial_cost = 0

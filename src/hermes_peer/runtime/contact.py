@@ -51,7 +51,9 @@ class Contact:
         self._waiters: list[asyncio.Future[None]] = []
         self._task: asyncio.Task[None] | None = None
         self._attempt: asyncio.Future[LinkError | None] | None = None
-        self._marks = (0, 0)
+        self._marks: tuple[int, int] | None = None  # of the session, when its newest link came up
+        self._up_at = 0.0
+        self._redials = 0  # since the session last moved on: what `redial_limit` bounds
         self._closed = False
         self._invited = False
         self._invite_at = 0.0
@@ -162,7 +164,11 @@ class Contact:
         self.pump = pump
         pump.contact = self
         self.address = pump.pipe.remote
-        self._marks = self._progress()
+        if self._marks is None:  # a new session has its own budget
+            self._redials = 0
+            self._marks = self._progress()
+        self._note_progress()  # both LINKs may tell of data that the last link had carried
+        self._up_at = now
         if self.lost_at is not None:
             self.recoveries = [*self.recoveries[-999:], now - self.lost_at]
             log.info("link to %s is back after %.0f ms", self.name, (now - self.lost_at) * 1000)
@@ -173,6 +179,7 @@ class Contact:
             if not waiter.done():
                 waiter.set_result(None)
         self._settle_attempt(None)
+        pump.rearm()
         pump.schedule()
 
     def down(self, link: Link, reason: Reason, text: str) -> None:
@@ -180,8 +187,9 @@ class Contact:
         self.pump = None
         if link.heartbeat.rtt:  # else it said nothing of its crowd yet, and what we know of it still holds (HPC-009)
             self.backoff.crowd = max(1, link.heartbeat.load.links)
-        if self._progress() != self._marks:
-            self.backoff.reset()
+        self._note_progress()
+        if self._held(link):
+            self._moved()
         session = self.session
         if reason is Reason.IDLE and not self._wanted():
             return
@@ -191,6 +199,7 @@ class Contact:
         if reason in FINAL:
             self._final(LinkError(text, reason=reason.name.lower(), refused=True))
             return
+        self.last_error = LinkError(text, reason=reason.name.lower())
         log.info("link to %s was lost (%s)", self.name, text)
         self.endpoint.noticed(self, "lost", text, 0.0)
         if session is not None and not link.dialled:
@@ -201,15 +210,17 @@ class Contact:
     def dial_failed(self, link: Link, reason: Reason, text: str) -> None:
         if reason is Reason.LOST or reason is Reason.PROOF:
             text = (
-                f"{self.name} closed the connection without an answer: the address is not that of the key "
-                f"{self.peer.fingerprint.hex()}, or it is no Hermes Peer"
+                "the other end closed the connection without an answer: it does not hold the key "
+                f"{self.peer.fingerprint.hex()} of {self.name}, or it is no Hermes Peer; "
+                "compare with 'hermes-peer trust show' over there"
             )
         self._settle_attempt(LinkError(text, reason=reason.name.lower(), refused=reason in FINAL))
 
     def ended(self) -> None:
         """The session is over for good."""
+        self._note_progress()
         self.session = None
-        self.lost_at = None
+        self.lost_at = self._marks = None
         if self._waiters or self.keep:
             self.wake()
 
@@ -223,6 +234,22 @@ class Contact:
         session = self.session
         return (session.receiver.next, session.sender.replay.acked) if session is not None else (0, 0)
 
+    def _note_progress(self) -> None:
+        if self.session is not None and self._marks != (now := self._progress()):
+            self._marks = now
+            self._moved()
+
+    def _moved(self) -> None:
+        """Progress: the next loss begins with a short pause and a full budget. A bare handshake is none (HPC-003)."""
+        self.backoff.reset()
+        self._redials = 0
+
+    def _held(self, link: Link) -> bool:
+        """Whether the link was seen to work, both ways, for longer than a dead one is borne (HPC-003)."""
+        beat = link.heartbeat
+        proven = beat.last_in if beat.waiting is None else min(beat.waiting, beat.last_in)
+        return proven - self._up_at > beat.patience
+
     def _wanted(self) -> bool:
         session = self.session
         return self.keep or self._invited or bool(self._waiters) or (session is not None and not session.idle)
@@ -230,6 +257,12 @@ class Contact:
     async def _redial(self) -> None:
         try:
             while self.pump is None and self._wanted():
+                limit = self.endpoint.redial_limit
+                if limit and self.session is not None:
+                    if self._redials >= limit:
+                        self._final(LinkError(f"{self.last_error} (given up after {limit} attempts)", reason="lost"))
+                        return
+                    self._redials += 1
                 if self.session is not None or self.backoff.attempts:
                     await asyncio.sleep(self.backoff.delay())
                 else:
@@ -244,13 +277,10 @@ class Contact:
                 if error.refused:
                     self._final(error)
                     return
-                limit = self.endpoint.redial_limit
                 if self.session is None and self.backoff.attempts >= (limit or TRIES):
                     if not self.keep:
                         self.backoff.reset()
                     self._fail(error)
-                elif limit and self.backoff.attempts > limit:
-                    self._final(error)
         finally:
             self._task = None
 

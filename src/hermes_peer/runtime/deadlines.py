@@ -1,6 +1,7 @@
 """One wheel of deadlines for all calls of an agent: nothing is scheduled per call.
 
-Knows: what ends when, to 20 ms (to 2 % of what lies further away). Refuses to know: what it is. Called by: the agent's two sides.
+Knows: what ends when, to 20 ms (to 2 % of what lies further away). Refuses to know: what it is.
+Called by: the agent's two sides.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ class Endpoint:
                     if kind == 0:  # Event.MESSAGE, for every token
                         owner = stream.owner
                         if owner is None:
-                            if stream.mine:
+                            if stream.mine or stream.released:
                                 session.consumed(stream, cost)
                             else:
                                 serve(contact, stream, body, fin, cost)

@@ -105,6 +105,12 @@ class Pump:
         self._loop.call_later(LINGER_S, pipe.abort)
 
     # ------------------------------------------------------------------ time
+    def rearm(self) -> None:
+        """The link is up: its heartbeat is due long before the handshake's clock would have been."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._arm()
+
     def _arm(self) -> None:
         link = self.link
         if link is None or link.done:

@@ -72,11 +72,13 @@ class Runner:
         done(value, error)
         return None
 
-    def close(self) -> None:
-        """Cancel everything that still runs."""
-        for task in [*self.tasks, *([self._idle] if self._idle else [])]:
+    def close(self) -> list[asyncio.Task[None]]:
+        """Cancel everything that still runs; returns it."""
+        tasks = [*self.tasks, *([self._idle] if self._idle else [])]
+        for task in tasks:
             self.cancel(task)
         self._idle = self._job = None
+        return tasks
 
     def cancel(self, task: asyncio.Task[None]) -> None:
         """Cancel what `start` has returned: after its carrier took over, else the coroutine would not see it."""

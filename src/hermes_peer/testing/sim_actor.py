@@ -177,7 +177,7 @@ class Actor:
     def arm(self, link: Link) -> None:
         """Wake up when the link wants it, or an ACK is due."""
         due, ack_at = link.deadline, link.ack_at
-        if ack_at is not None and ack_at < due:
+        if ack_at is not None and ack_at < due and link not in self.blocked:
             due = ack_at
         due = max(due, self.clock.now + 1e-6)
         if due < self.armed.get(link, float("inf")):
@@ -273,7 +273,9 @@ class Actor:
     def _stream_event(self, session: Session, kind: Event, stream: Any, body: Any, fin: bool, cost: int) -> None:
         talk = stream.owner
         if kind is Event.MESSAGE:
-            if talk is None:
+            if talk is None and (stream.mine or stream.released):
+                session.consumed(stream, cost)
+            elif talk is None:
                 self._serve(session, stream, body, fin, cost)
             elif talk.dead:
                 session.consumed(stream, cost)

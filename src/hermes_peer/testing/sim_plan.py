@@ -60,6 +60,7 @@ class Plan:
         shared = _limits(dice, first)
         configs = tuple(shared if dice.random() < 0.6 else _limits(dice, first) for _ in range(nodes))
         low = dice.choice((0.0001, 0.001, 0.02))
+        buffer = dice.choice((1 << 30, 1 << 16, 3000, 1)) if low < 0.01 else 1 << 30
         return cls(
             nodes=nodes,
             faults=faults,
@@ -69,7 +70,7 @@ class Plan:
             strikes=dice.randint(0, 12) if faults else 0,
             seconds=dice.choice((2.0, 10.0, 60.0)),
             latency=(low, low * dice.choice((1, 3, 20))),
-            buffer=dice.choice((1 << 30, 1 << 16, 3000, 1)),
+            buffer=buffer,
             split=dice.choice((0, 0, 0, 1, 7, 100, 1500)),
             first_id=dice.choice((0, 0, 2**31 - 9, 2**32 - 7, 2**32 - 21)),
             sealed=dice.random() < 0.8,

@@ -244,7 +244,8 @@ class World:
 
     # ------------------------------------------------------------------ the end
     def _progress(self) -> tuple[int, ...]:
-        return sum(1 for call in self.calls if call.outcome), *(len(actor.talks) for actor in self.actors)
+        moved = sum(session.receiver.next for actor in self.actors for session in actor.sessions)
+        return moved, sum(1 for call in self.calls if call.outcome), *(len(actor.talks) for actor in self.actors)
 
     def _at_rest(self) -> bool:
         if any(not call.outcome and call.caller_life == call.caller.life for call in self.calls):

@@ -1,0 +1,3 @@
+"""Coroutine tests."""
+
+from tests.loops import *  # noqa: F403
