@@ -57,6 +57,55 @@ for (const name of ['suite_2', 'suite_1', 'resumed']) {
   }
 }
 
+// An acceptor that knows how to prove itself, and lies in one place: each check of the dialler is met alone.
+const hash = data => crypto.createHash('sha256').update(data).digest()
+const hmac = (secret, data) => crypto.createHmac('sha256', secret).update(data).digest()
+const cat = (...parts) => Buffer.concat(parts)
+const sized = (data, size) => cat(Buffer.from(data.length.toString(16).padStart(2 * size, '0'), 'hex'), data)
+function lie(change) {
+  const v = file.suite_2, draws = [bytes(v.dialler_ephemeral), bytes(v.dialler_random)], realm = bytes(v.realm)
+  const own = identity(key(v.dialler_seed)), one = { version: 1, suite: 2, resumed: 0, random: bytes(v.acceptor_random), ct: '' }
+  Object.assign(one, { seed: v.acceptor_seed, kind: 0, caps: '', versions: '0001', suites: '02', zeros: null, offered: [2] }, change)
+  const dialler = new Dialler({ own, peer: v.acceptor_fingerprint, suites: one.offered, draw: () => draws.shift(), kem: one.kem })
+  let th = bytes(v.th0)
+  const mix = data => { th = hash(cat(th, sized(data, 4))); return data }
+  mix(dialler.hello())
+  const share = bytes(v.welcome).subarray(4 + 36, 4 + 68)
+  const clear = mix(cat(Buffer.of(0, one.version, one.suite, one.resumed), one.random, share, sized(bytes(one.ct), 2)))
+  const secret = expand(hmac(expand(hmac(realm, bytes(v.psk)), 'derived'), bytes(v.shared)), 'r hs', th), before = th
+  const signer = identity(key(one.seed))
+  const head = cat(Buffer.of(one.kind), sized(signer.spki, 2), sized(bytes(one.caps), 2), sized(bytes(one.versions), 1),
+    sized(bytes(one.suites), 1), bytes(v.session), Buffer.alloc(8))
+  const body = mix(cat(head, sized(one.zeros ?? Buffer.alloc((512 - (head.length + 2) % 256) % 256), 2)))
+  const signature = crypto.sign(null, cat(Buffer.from(one.context ?? 'hermes-link/1 responder sig\0'), th), signer.key)
+  mix(signature)
+  const fin = hmac(expand(secret, 'fin'), th)
+  if (one.fin) fin[0] ^= 1
+  const cipher = crypto.createCipheriv('aes-256-gcm', expand(secret, 'key'), expand(secret, 'iv', Buffer.alloc(0), 12))
+  const sealed = cat(cipher.setAAD(before).update(cat(body, signature, fin)), cipher.final(), cipher.getAuthTag())
+  return dialler.welcome(cat(Buffer.of(2), sized(cat(clear, sealed), 3)))
+}
+assert.ok(lie({}).length > 300, 'the acceptor that does not lie is not believed')
+const lies = {
+  'a version that was not offered': [{ version: 2 }, /not offered/],
+  'a suite that was not offered': [{ suite: 1 }, /not offered/],
+  'a ciphertext without suite 1': [{ ct: '00'.repeat(1088) }, /no HELLO of ours/],
+  'resumed, unasked': [{ resumed: 1 }, /no HELLO of ours/],
+  'resumed, neither 0 nor 1': [{ resumed: 2 }, /no WELCOME/],
+  'our own random': [{ random: bytes(file.suite_2.dialler_random) }, /no HELLO of ours/],
+  'another kind of certificate': [{ kind: 1 }, /no Ed25519 key/],
+  'padding that is not zeros': [{ zeros: Buffer.alloc(129, 1) }, /odd AuthBlock/],
+  'no padding': [{ zeros: Buffer.alloc(0) }, /odd AuthBlock/],
+  'the dialler\'s context': [{ context: 'hermes-link/1 initiator sig\0' }, /wrong signature/],
+  'a wrong fin': [{ fin: true }, /wrong fin/],
+  'another key': [{ seed: '07'.repeat(32) }, /another key/],
+  'a choice talked down': [{ offered: [1, 2], suites: '0102', kem: { ek: Buffer.alloc(1184) } }, /talked the choice down/],
+  'a version talked down': [{ versions: '0002' }, /talked the choice down/],
+}
+for (const [name, [change, said]] of Object.entries(lies)) assert.throws(() => lie(change), said, name)
+checked += Object.keys(lies).length
+console.log(`lies: ${Object.keys(lies).length} of an acceptor, each refused for what it is`)
+
 const out = new Direction(bytes(file.sealed.secret)), back = new Direction(bytes(file.sealed.secret))
 let rekeys = 0
 for (const record of file.sealed.records) {

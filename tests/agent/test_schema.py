@@ -677,3 +677,24 @@ def test_any_payload_is_taken_or_refused_as_a_call_error(handler: Any, payload: 
 @given(st.sampled_from(HANDLERS), st.binary(max_size=40))
 def test_any_bytes_are_taken_or_refused_as_a_call_error(handler: Any, payload: bytes) -> None:
     taken(handler, payload)
+
+
+def test_a_handler_may_name_itself_in_its_own_body() -> None:
+    def decorated() -> Any:
+        def fib(n: int) -> int:
+            return n if n < 2 else fib(n - 1) + fib(n - 2)
+
+        return Arguments(fib).bind(b'{"n":7}', None), fib
+
+    def early() -> Any:
+        def decorate(function: Any) -> Any:
+            return Arguments(function)
+
+        @decorate
+        def again(n: int) -> Any:
+            return again
+
+        return again.bind(b'{"n":7}', None)
+
+    assert decorated()[0] == ((7,), {})
+    assert early() == ((7,), {})

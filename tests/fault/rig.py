@@ -444,6 +444,10 @@ WORKER = """
     import logging
     logging.basicConfig(level="WARNING")
 
+    if lease := os.environ.get("FAULT_LEASE_S"):
+        from hermes_peer.agent import life
+        life.LEASE = float(lease)
+
     async def main():
         port = sys.argv[3] if len(sys.argv) > 3 else "0"
         agent, offered = make_worker(Path(sys.argv[2]), listen=f"hermes://127.0.0.1:{port}", drain_s=0.1)

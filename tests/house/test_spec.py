@@ -14,8 +14,6 @@ SPEC = ROOT / "docs" / "spec"
 PAGES = {path.stem: path.read_text() for path in sorted(SPEC.glob("*.md"))}
 CITED = re.compile(r"spec: (?P<page>\w+)(?:,? (?:section )?(?P<section>\d+))?")
 IN_NODE = re.compile(r"\((?P<page>overview|frames|handshake|session|messages), sections? (?P<numbers>\d[\d, and to]*)")
-# Names in docstrings that are older than these pages; each goes once its docstring says "frames, section 4".
-OLD_NAMES = {"link", "registry"}
 
 
 def tables() -> ModuleType:
@@ -85,7 +83,7 @@ def test_code_cites_sections_that_exist() -> None:
     for path in sorted((ROOT / "src").rglob("*.py")):
         for match in CITED.finditer(path.read_text()):
             page, section = match["page"], match["section"]
-            if page not in OLD_NAMES and (page not in PAGES or (section and int(section) not in sections(page))):
+            if page not in PAGES or (section and int(section) not in sections(page)):
                 wrong.append(f"{path.name}: {match[0]}")
     assert not wrong
 

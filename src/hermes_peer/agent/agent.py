@@ -193,10 +193,10 @@ class HermesAgent:
         envelope = make_envelope(method, ttl, trace_id=trace_id, message_id=message_id)
         data = jsons.encode(payload) if payload is not None else _EMPTY
         deadlines = life.server.deadlines
-        begun = life.loop.time()
+        begun = now = life.loop.time()
         until = begun + envelope.ttl  # type: ignore[operator]
         while True:
-            contact = life.directory.route(target, life.loop.time())
+            contact = life.directory.route(target, now)
             if contact is None:
                 contact = await reach(life, target, until)
                 # Looking up and dialling took of the caller's time: the other side gets what is left.
@@ -206,7 +206,10 @@ class HermesAgent:
             outgoing = Outgoing(contact, contact.session, envelope, deadlines, on_progress=on_progress)
             outgoing.begin(data, items)
             try:
-                return await outgoing.wait()
+                return await outgoing.future
+            except asyncio.CancelledError:
+                outgoing.left()
+                raise
             except (SessionLost, Unavailable) as lost:
                 attempt = envelope.attempt
                 pause = RETRY_S[min(attempt, len(RETRY_S)) - 1]
@@ -219,8 +222,9 @@ class HermesAgent:
                 if items is not None or not may or late or attempt > len(RETRY_S) or self._life is not life:
                     raise
                 await asyncio.sleep(pause)
+                now = life.loop.time()
                 envelope.attempt = attempt + 1
-                envelope.ttl = until - life.loop.time()
+                envelope.ttl = until - now
 
     def stream(
         self,

@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterable, Callable
 from typing import Any
 
-from hermes_peer.agent.context import CURRENT, new_id, new_span, new_trace
+from hermes_peer.agent.context import CURRENT, new_ids
 from hermes_peer.core.session import Session
 from hermes_peer.core.states import Half
 from hermes_peer.errors import CallError, Code, DeadlineExceeded, ProtocolError, SessionLost, UsageError, call_error
@@ -61,13 +61,14 @@ def make_envelope(
         ttl = TTL_MAX
     elif ttl <= 0:
         raise DeadlineExceeded("ttl", "no time is left for this call", origin="local", trace_id=trace_id)
+    id, trace, span = new_ids()
     return Envelope(
         type,  # type: ignore[arg-type]
         method,
-        message_id or new_id(),
+        message_id or id,
         ttl,
-        trace_id or new_trace(),
-        new_span(),
+        trace_id or trace,
+        span,
         _now_ms() // 1_000_000,
         1,
         bool(message_id),
@@ -240,11 +241,15 @@ class Outgoing:
         try:
             return await self.future
         except asyncio.CancelledError:
-            if not self.future.done() or self.future.cancelled():
-                self.give_up(asyncio.CancelledError())
-            if not self.future.cancelled():
-                self.future.exception()  # seen: the answer came in the very turn in which the caller left
+            self.left()
             raise
+
+    def left(self) -> None:
+        """Whoever awaited `future` was cancelled."""
+        if not self.future.done() or self.future.cancelled():
+            self.give_up(asyncio.CancelledError())
+        if not self.future.cancelled():
+            self.future.exception()  # seen: the answer came in the very turn in which the caller left
 
 
 class Upload:

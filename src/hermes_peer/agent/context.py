@@ -29,18 +29,24 @@ os.register_at_fork(after_in_child=_renew)
 
 
 def new_id() -> str:
-    """A message id that no other call of this process has; 16 hex digits of the process, then a counter."""
+    """A message id that no other call of this process has: 16 hex digits of the process, then a counter."""
     return f"{_prefix}-{next(_count):x}"
 
 
 def new_trace() -> str:
     """32 hex digits, as a W3C trace id."""
-    return f"{_prefix}{next(_count) & 0xFFFFFFFFFFFFFFFF:016x}"
+    return _prefix + new_span()
 
 
 def new_span() -> str:
     """16 hex digits."""
     return f"{next(_count) & 0xFFFFFFFFFFFFFFFF:016x}"
+
+
+def new_ids() -> tuple[str, str, str]:
+    """Message id, trace id and span id of a call that inherits nothing, all from one count."""
+    span = f"{next(_count) & 0xFFFFFFFFFFFFFFFF:016x}"
+    return f"{_prefix}-{span}", _prefix + span, span
 
 
 def current_trace() -> str:

@@ -218,6 +218,8 @@ class Directory:
         if bytes.fromhex(fingerprint) == self._own:
             raise LinkError("this is the agent's own key: an agent does not call itself", reason="self", refused=True)
         grant = self.trust.grant(fingerprint, time.time())
+        if not grant.allowed and self.reload()[0]:
+            grant = self.trust.grant(fingerprint, time.time())  # an agent of this home that began a moment ago
         if not grant.allowed:
             raise LinkError(
                 f"the key {fingerprint[:16]}… is not trusted here; if you know it, run: "

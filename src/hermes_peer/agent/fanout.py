@@ -11,18 +11,19 @@ from hermes_peer.runtime.contact import Contact
 MOST = 7
 WITHIN_S = 10.0
 KEPT = 16_384  # calls remembered at the most, in each of two halves
-LONG = 64 * 1024  # while one agent is all that was ever called, longer payloads are not worth a look
 
 _Name = tuple[str, int]  # the method and the payload's hash: the payload itself is not kept
 
 
 class Guard:
-    """Two generations of notes, so that forgetting costs nothing; and one note a call while there is one target."""
+    """Two generations of notes, so that forgetting costs nothing; and no more than the last call while there is one
+    target, as for most agents there is."""
 
-    __slots__ = ("_new", "_old", "_only", "_since")
+    __slots__ = ("_last", "_new", "_old", "_only", "_since")
 
     def __init__(self) -> None:
         self._only: bytes | None = b""  # the one agent called so far; None: there were several
+        self._last: tuple[str, bytes, float] | None = None
         self._since = 0.0
         self._new: dict[_Name, dict[bytes, float]] = {}
         self._old: dict[_Name, dict[bytes, float]] = {}
@@ -30,9 +31,20 @@ class Guard:
     def check(self, method: str, payload: bytes, contact: Contact, now: float) -> None:
         """Count one call. Raises UsageError for the eighth distinct agent that gets the same within 10 s."""
         key = contact.peer.fingerprint
-        if self._only != key and self._only is not None:
-            self._only = None if self._only else key
-        if method.startswith("hermes.") or (self._only is not None and len(payload) > LONG):
+        if self._only == key:
+            self._last = method, payload, now
+            return
+        if self._only == b"":
+            self._only, self._last = key, (method, payload, now)
+            return
+        if self._only is not None:
+            first, self._only = self._only, None
+            if self._last is not None:
+                self._count(self._last[0], self._last[1], first, self._last[2])
+        self._count(method, payload, key, now)
+
+    def _count(self, method: str, payload: bytes, key: bytes, now: float) -> None:
+        if method.startswith("hermes."):
             return
         if now - self._since > WITHIN_S or len(self._new) >= KEPT:
             self._old, self._new, self._since = self._new, {}, now

@@ -35,10 +35,10 @@ def resolve(handler: Any, hint: Any, what: str) -> Any:
         written = type(written).__call__
     written = inspect.unwrap(written)
     written = getattr(written, "__func__", written)
-    closure = inspect.getclosurevars(written).nonlocals if inspect.isfunction(written) else {}
+    closure = _closure(written) if inspect.isfunction(written) else {}
     space = types.SimpleNamespace(__annotations__={"hint": hint})
     try:
-        found = typing.get_type_hints(space, getattr(written, "__globals__", {}), dict(closure), include_extras=True)[
+        found = typing.get_type_hints(space, getattr(written, "__globals__", {}), closure, include_extras=True)[
             "hint"
         ]
     except NameError as error:
@@ -49,6 +49,17 @@ def resolve(handler: Any, hint: Any, what: str) -> Any:
     except (TypeError, SyntaxError, AttributeError) as error:
         raise UsageError(f"{label(handler)}: the hint `{hint}` of {what} is no type: {error}") from None
     return Any if found is object else found
+
+
+def _closure(function: types.FunctionType) -> dict[str, Any]:
+    """What the function closes over; a cell is empty while the function that names itself is being decorated."""
+    found = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:
+            continue
+    return found
 
 
 def takes_whole(hint: Any) -> bool:

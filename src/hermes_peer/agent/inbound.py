@@ -128,6 +128,8 @@ class Inbound:
                 self.emit(value)
                 if self.stream.queue:
                     await self._room()
+                elif self.stopped is not None or self.contact.session is not self.session:
+                    await asyncio.sleep(0)  # no brake any more: let the cancel, or other calls, have their turn
         finally:
             close = getattr(generator, "aclose", None)
             if close is not None:
@@ -157,9 +159,7 @@ class Inbound:
         def step() -> Any:
             return context.run(next, iterator, _END_OF_THREAD)
 
-        def close() -> None:
-            context.run(getattr(iterator, "close", lambda: None))
-
+        close = partial(context.run, getattr(iterator, "close", lambda: None))
         stepping = False
         try:
             while True:
@@ -379,8 +379,6 @@ class Inbound:
         if self.task is None and self.method is not None:
             return  # it ends in this very turn
         self.stop(Cancelled("cancelled", "the caller gave the call up"))
-        if self._writable is not None and not self._writable.done():
-            self._writable.set_result(None)
 
     def writable(self) -> None:
         if self._writable is not None and not self._writable.done():

@@ -88,6 +88,7 @@ class Life:
             ended=self._session_ended,
             changed=self.directory.changed,
             redial_limit=agent.redial_limit,
+            whose=self.server.whose,
         )
         self.directory.endpoint = self.endpoint
         self.endpoint.noticed = agent.link_noticed

@@ -11,14 +11,15 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
 from hermes_peer.errors import HermesError
 
 if TYPE_CHECKING:
     from hermes_peer.agent.agent import HermesAgent
 
+PATIENCE_S = 0.2
 _under_run = False  # `hermes-peer run FILE` imports the file and starts its agent itself
 
 
@@ -41,8 +42,7 @@ def run_blocking(agent: HermesAgent) -> int:
     """The process's exit code: 0 after a signal's orderly end, 2 misuse, 3 no address to listen on."""
     logging.basicConfig(level=os.environ.get("HERMES_PEER_LOG", "WARNING").upper(), format="%(levelname)s %(message)s")
     try:
-        with asyncio.Runner(loop_factory=new_loop_factory()) as runner:
-            runner.run(_main(agent))
+        _run(_main(agent))
     except HermesError as error:
         from hermes_peer.errors import LinkError
 
@@ -61,6 +61,29 @@ def new_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
         return None
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
     return factory
+
+
+def _run(main: Coroutine[Any, Any, None]) -> None:
+    """As asyncio.run, but a task that takes no notice of being cancelled does not hold the process (HPC-076)."""
+    loop = (new_loop_factory() or asyncio.new_event_loop)()
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_until_complete(main)
+    finally:
+        try:
+            left = asyncio.all_tasks(loop)
+            for task in left:
+                task.cancel()
+            if left:
+                _, left = loop.run_until_complete(asyncio.wait(left, timeout=PATIENCE_S))
+            for task in left:  # said already, by the agent
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+            if not left:
+                loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.run_until_complete(loop.shutdown_default_executor())
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
 
 
 async def _main(agent: HermesAgent) -> None:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
+import logging
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from hermes_peer.agent.calling import TTL_DEFAULT, TTL_MAX
@@ -26,6 +29,11 @@ from hermes_peer.wire.messages import Envelope, check_envelope, split_envelope
 if TYPE_CHECKING:
     from hermes_peer.agent.agent import HermesAgent
 
+log = logging.getLogger("hermes_peer.call")
+
+
+ALLOWED_MAX = 10_000
+
 
 class Server:
     """One agent's called side. `running` holds every call whose handler has not ended."""
@@ -39,6 +47,7 @@ class Server:
         self.context = contextvars.copy_context()  # what every handler begins with
         self.running: set[Inbound] = set()
         self.outcomes = Outcomes(loop.time)
+        self._allowed: set[tuple[Contact, frozenset[str], str]] = set()  # what the matrix has said yes to
         self.draining = False
         self.served = 0
 
@@ -73,6 +82,8 @@ class Server:
             raise CallError("invalid_envelope", problem, code=Code.ERROR_INVALID_REQUEST)
         if self.draining:
             raise Unavailable("draining", "this agent is shutting down; call another instance", retryable=True)
+        if envelope.delivery != "volatile":
+            raise CallError("durable", "this agent takes no durable work yet; call it without", code=2)
         ttl = envelope.ttl
         if ttl is None:
             ttl = TTL_DEFAULT
@@ -84,8 +95,15 @@ class Server:
             envelope.trace_id = new_trace()
         name = envelope.method
         method = self.methods.get(name) if name else self.methods.default
-        if method is None or not self.agent.allows(contact, method.name):
+        if method is None:
             raise self._refusal(contact, name, method)
+        question = (contact, contact.peer.names, method.name)
+        if question not in self._allowed:
+            if not self.agent.allows(contact, method.name):
+                raise self._refusal(contact, name, method)
+            if len(self._allowed) > ALLOWED_MAX:
+                self._allowed.clear()
+            self._allowed.add(question)
         if method.min_ttl is not None and ttl < method.min_ttl:
             raise DeadlineExceeded(
                 "min_ttl", f"{name} needs {method.min_ttl:g} s, the call has {ttl:g} s left", timer="min_ttl"
@@ -124,9 +142,17 @@ class Server:
 
     def recheck(self) -> None:
         """Policy or trust changed: what is no longer allowed ends now (attack 57)."""
+        self._allowed.clear()
         for inbound in list(self.running):
             if inbound.method is not None and not self.agent.allows(inbound.contact, inbound.method.name):
                 inbound.stop(PermissionDenied("policy", "a rule that allowed this call was taken back"))
+
+    def whose(self, code: CodeType) -> str:
+        """The method whose handler is this code; empty if it is of none."""
+        for method in self.methods:
+            if getattr(inspect.unwrap(method.handler), "__code__", None) is code:
+                return method.name
+        return ""
 
     async def close(self) -> None:
         """Nothing of ours runs afterwards, but for a handler that takes no notice of being cancelled."""
@@ -134,3 +160,5 @@ class Server:
         tasks = self.runner.close()
         if tasks:
             await asyncio.wait(tasks, timeout=0.1)
+        for inbound in self.running:
+            log.warning("%s takes no notice of being cancelled: the agent ends without it", inbound.envelope.method)

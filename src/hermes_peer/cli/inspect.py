@@ -6,7 +6,6 @@ Called by: app.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from hermes_peer.cli import failures, options, out
@@ -25,6 +24,8 @@ def inspect(
       hermes-peer inspect worker
       hermes-peer inspect worker --json | jq '.methods[].name'
     """
+    import asyncio
+
     from hermes_peer.cli.visit import contact_of, visit
 
     async def work(me: HermesAgent) -> int:

@@ -5,7 +5,6 @@ Knows: columns. Refuses to know: how an agent is asked. Called by: app.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,6 +33,8 @@ def list_(
     Every agent is asked now. LINK says "connected" only of one that answered; LOAD counts its running calls.
     With --json there is one JSON object a line and agent.
     """
+    import asyncio
+
     from hermes_peer.cli.survey import ask_all, known
     from hermes_peer.cli.visit import visit
 
@@ -64,6 +65,8 @@ def list_(
 
 
 async def _live(me: HermesAgent, ttl: float) -> None:
+    import asyncio
+
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text

@@ -5,7 +5,6 @@ Knows: the words of the command. Refuses to know: how a ping travels. Called by:
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -36,6 +35,8 @@ def ping(
       hermes-peer ping worker
       hermes-peer ping hermes://192.0.2.7:7891 -n 10
     """
+    import asyncio
+
     from hermes_peer.cli.visit import contact_of, visit
 
     async def work(me: HermesAgent) -> int:

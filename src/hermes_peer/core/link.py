@@ -1,6 +1,6 @@
 """The link: one transport's life from its first byte to its last. When it dies, nothing else dies with it.
 
-Knows: records, LINK, heartbeat, CLOSE (spec: link, session). Refuses to know: streams, trust, sockets, and how
+Knows: records, LINK, heartbeat, CLOSE (spec: handshake, session). Refuses to know: streams, trust, sockets, and how
 keys come about (greeting).
 Called by: the pump (bytes in, bytes out, time); it asks its Host, which is the node, what to do with whom.
 """
@@ -211,6 +211,7 @@ class Link:
         elif kind == Type.REKEY:
             assert self._records is not None
             self._records.rekeyed(now)
+            return False  # the last of its record: what stands behind it is not read
         elif kind == Type.CLOSE:
             return self._closed(frames.Close.decode(body))
         elif flags & Flag.CRITICAL or kind <= Type.LINK:

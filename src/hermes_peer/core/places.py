@@ -14,7 +14,8 @@ from hermes_peer.errors import ProtocolError
 from hermes_peer.wire.frames import MASK32, Flag
 
 PLACES_KEPT = 8  # for asks and the product's own methods
-TELL_EARLY = 16
+TELL_EARLY = 32
+SYN = int(Flag.SYN)
 
 
 def later(a: int, b: int) -> bool:
@@ -91,7 +92,7 @@ class Places:
             return None, True
         if self._high and not later(id, self._high):
             return None, True
-        if not flags & Flag.SYN:
+        if not flags & SYN:
             raise ProtocolError(f"stream {id} begins without SYN")
         self._high = id
         stream = self.make(False)

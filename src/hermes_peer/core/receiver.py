@@ -25,6 +25,10 @@ from hermes_peer.wire.frames import COST_MIN, HEADER, HEADER_SIZE, MAGIC, MASK32
 OVERSIZE = b'{"code":6,"reason":"message_too_large","message":"the message is longer than this agent accepts"}'
 NO_PLACE = b'{"code":6,"reason":"too_many_streams","message":"more streams than granted","retryable":true}'
 
+# Names of their own: a look-up in an enum class costs as much as a comparison.
+QUICK_S = 0.005  # a round trip is never taken for shorter: the turn of two event loops is part of it
+MESSAGE, OPEN, ENDED, END = Event.MESSAGE, Half.OPEN, Half.ENDED, HalfInput.END
+
 Other = Callable[[int, int, int, bytes], bool]
 
 
@@ -82,7 +86,7 @@ class Receiver:
             self.next += 1
             self._unacked += size
             stream = streams.get(id)
-            if stream is None or flags & ~FIN or stream.partial is not None or stream.receiving is not Half.OPEN:
+            if stream is None or flags & ~FIN or stream.partial is not None or stream.receiving is not OPEN:
                 self._data(stream, id, flags, plain[at - size : at])
                 continue
             if size > COST_MIN:
@@ -97,10 +101,10 @@ class Receiver:
             if window.received > window.limit or session.received > session.limit:
                 raise ProtocolError(f"stream {id} sent more than its credit")
             if flags:
-                stream.receiving = Half.ENDED
-                events.append((Event.MESSAGE, stream, plain[at - size : at], True, cost))
+                stream.receiving = ENDED
+                events.append((MESSAGE, stream, plain[at - size : at], True, cost))
             else:
-                events.append((Event.MESSAGE, stream, plain[at - size : at], False, cost))
+                events.append((MESSAGE, stream, plain[at - size : at], False, cost))
         if self.next != count:
             self._plan_ack(now)
 
@@ -176,7 +180,7 @@ class Receiver:
                 self._events.append((Event.RESET, stream, body, False, 0))
                 self._places.forget_if_done(stream)
             return
-        stream.arrive(HalfInput.END if flags & FIN else HalfInput.DATA)
+        stream.arrive(END if flags & FIN else HalfInput.DATA)
         if stream.receiving is Half.ABORTED:
             self._absorb(stream)
             return
@@ -191,7 +195,7 @@ class Receiver:
             cost = stream.partial_cost
             stream.partial, stream.partial_cost = None, 0
             self._end_long(stream)
-        self._events.append((Event.MESSAGE, stream, body, bool(flags & FIN), cost))
+        self._events.append((MESSAGE, stream, body, bool(flags & FIN), cost))
 
     def _collect(self, stream: Stream, flags: int, body: bytes, cost: int) -> bool:
         """Add a fragment; true if the message is whole."""
@@ -221,16 +225,17 @@ class Receiver:
     def consumed(self, stream: Stream, cost: int) -> None:
         """The application took `cost` of this stream. Credit goes back at half a window."""
         window = stream.inbound
-        if cost > window.unread:  # an abort has given it back already: never twice
-            cost = window.unread
+        unread = window.received - window.consumed
+        if cost > unread:  # an abort has given it back already: never twice
+            cost = unread
         if cost <= 0:
             return
-        if window.consume(cost) and stream.receiving is Half.OPEN and not self.pressed:
+        if window.consume(cost) and stream.receiving is OPEN and not self.pressed:
             self._grow(stream)
             window.renew()
             self.credits[stream.id] = stream
         self._consume(cost)
-        if stream.receiving is not Half.OPEN:
+        if stream.released and stream.receiving is not OPEN:
             self._places.forget_if_done(stream)
 
     def abort(self, stream: Stream) -> None:
@@ -298,7 +303,7 @@ class Receiver:
     def _grow(self, stream: Stream) -> None:
         """A window drained within two round trips is too small: double it from the spare."""
         window, places = stream.inbound, self._places
-        quick = places.now - window.renewed_at <= 2 * max(self.rtt, 0.001)
+        quick = places.now - window.renewed_at <= 2 * max(self.rtt, QUICK_S)
         window.renewed_at = places.now
         if quick and window.size <= places.spare and 2 * window.size <= self._config.window_max:
             places.spare -= window.size

@@ -1,6 +1,6 @@
 """The records of a link: both directions once its keys stand.
 
-Knows: sealing, the next key, and the bare mode of two who want no sealing (spec: link).
+Knows: sealing, the next key, and the bare mode of two who want no sealing (spec: frames, section 4).
 Refuses to know: what is inside. Called by: link.
 """
 

@@ -32,6 +32,7 @@ from hermes_peer.wire.frames import (
 
 DATA = int(Type.DATA)
 SYN, FIN, RST, MORE = int(Flag.SYN), int(Flag.FIN), int(Flag.RST), int(Flag.MORE)
+OPEN, ENDED = Half.OPEN, Half.ENDED
 
 
 class Sender:
@@ -66,12 +67,12 @@ class Sender:
                 f"a message of {size} bytes is over the limit of {self._message_max}: "
                 "send larger data as a stream of parts, or send a reference to it"
             )
-        if stream.sending is not Half.OPEN:
+        if stream.sending is not OPEN:
             if stream.sending is Half.ABORTED:
                 return  # the peer gave it up; the owner has the event
             stream.command(HalfInput.DATA)
         if fin:
-            stream.sending = Half.ENDED
+            stream.sending = ENDED
         window = stream.outbound
         cost = size if size > COST_MIN else COST_MIN
         if (
@@ -94,7 +95,7 @@ class Sender:
                 flags |= SYN
             self._batch.append(HEADER.pack(MAGIC, VERSION, DATA, flags, stream.id, sequence & MASK32, size) + message)
             self.batched += size + HEADER_SIZE
-            if fin and stream.receiving is not Half.OPEN:
+            if fin and stream.released:
                 self._places.forget_if_done(stream)
             return
         if stream.queue is NOTHING:

@@ -9,15 +9,15 @@ from __future__ import annotations
 from enum import Enum, IntEnum, auto
 
 
-class Half(Enum):
-    """One direction of a stream."""
+class Half(IntEnum):
+    """One direction of a stream. Integers, because the tables are looked up for every message."""
 
     OPEN = auto()
     ENDED = auto()
     ABORTED = auto()
 
 
-class HalfInput(Enum):
+class HalfInput(IntEnum):
     DATA = auto()
     END = auto()
     RESET = auto()

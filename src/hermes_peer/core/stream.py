@@ -12,6 +12,7 @@ from hermes_peer.core.flow import ReceiveWindow, SendWindow
 from hermes_peer.core.states import HALF, RECEIVING_HALF, Half, HalfInput
 from hermes_peer.errors import ProtocolError, UsageError
 
+OPEN = Half.OPEN
 # What every stream's queue is until something must wait in it: most streams never need one of their own.
 NOTHING: deque[tuple[bytes, bool]] = deque(maxlen=0)
 
@@ -48,8 +49,8 @@ class Stream:
         self.mine = mine
         self.reserved = reserved  # may use the places kept for asks and hermes.* methods
         self.first = -1  # number of the frame that opened it
-        self.sending = Half.OPEN
-        self.receiving = Half.OPEN
+        self.sending = OPEN
+        self.receiving = OPEN
         self.outbound = SendWindow(send_window)
         self.inbound = ReceiveWindow(receive_window)
         self.queue = NOTHING
@@ -88,8 +89,8 @@ class Stream:
     @property
     def closed(self) -> bool:
         return (
-            self.sending is not Half.OPEN
-            and self.receiving is not Half.OPEN
+            self.sending is not OPEN
+            and self.receiving is not OPEN
             and not self.queue
             and self.inbound.received == self.inbound.consumed
         )

@@ -1,4 +1,4 @@
-"""Sealed records: one direction's bytes under one key, counted (spec: link, SEALED frames).
+"""Sealed records: one direction's bytes under one key, counted (spec: frames, section 4).
 
 Knows: header, nonce, limits, rekey. Refuses to know: what is inside, who the peer is, what time it is.
 Called by: core.link, one Sealer and one Opener a link. Neither is thread-safe: one thread owns a link.

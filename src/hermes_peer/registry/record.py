@@ -1,4 +1,4 @@
-"""The registry record: what a node says of itself, signed by its own key (spec: registry record).
+"""The registry record: what a node says of itself, signed by its own key.
 
 Knows: its members, limits and signature. Refuses to know: where it was found and whether its key is trusted.
 Called by: the agent layer (sign), views (read), any registry back end that wants to look inside.

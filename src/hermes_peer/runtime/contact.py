@@ -214,7 +214,12 @@ class Contact:
                 f"{self.peer.fingerprint.hex()} of {self.name}, or it is no Hermes Peer; "
                 "compare with 'hermes-peer trust show' over there"
             )
-        self._settle_attempt(LinkError(text, reason=reason.name.lower(), refused=reason in FINAL))
+        # A clear REFUSE is nobody's word: anyone on the way can write one. It may end a first dial, never a session.
+        proven = link.outcome is not None
+        if not proven and reason in FINAL:
+            text = f"somebody at that address refuses, without proof of being {self.name}: {text}"
+        refused = reason in FINAL and (proven or self.session is None)
+        self._settle_attempt(LinkError(text, reason=reason.name.lower(), refused=refused))
 
     def ended(self) -> None:
         """The session is over for good."""

@@ -11,6 +11,7 @@ import contextvars
 import itertools
 import logging
 from collections.abc import Callable
+from types import CodeType
 from typing import Protocol
 
 from hermes_peer.core.events import Event
@@ -22,6 +23,7 @@ from hermes_peer.core.stream import Stream
 from hermes_peer.errors import ProtocolError
 from hermes_peer.runtime.contact import Contact
 from hermes_peer.runtime.pump import Pump
+from hermes_peer.runtime.watch import Watch
 from hermes_peer.transport import base
 from hermes_peer.transport.base import Listener
 from hermes_peer.wire.address import Address
@@ -29,6 +31,7 @@ from hermes_peer.wire.address import Address
 log = logging.getLogger("hermes_peer.link")
 BROKEN = b'{"code":7,"reason":"internal","message":"the agent failed; its log says more"}'
 TICK_S = 0.5
+STALL_S = 1.0  # a loop that is so late is worth a warning
 LINGER_S = 0.25  # how long close() waits for last words to leave
 
 
@@ -52,6 +55,7 @@ class Endpoint:
         ended: Callable[[Contact, Session, Reason, str], None],
         changed: Callable[[Contact], None] = lambda contact: None,
         redial_limit: int | None = None,
+        whose: Callable[[CodeType], str] = lambda code: "",
     ) -> None:
         self.node = node
         self.loop = asyncio.get_running_loop()
@@ -69,6 +73,7 @@ class Endpoint:
         self._serve = serve
         self._ended = ended
         self._changed = changed
+        self._watch = Watch(whose)
         self._timer: asyncio.TimerHandle | None = self.loop.call_later(TICK_S, self._tick, self.loop.time() + TICK_S)
 
     # ------------------------------------------------------------------ commands
@@ -105,6 +110,7 @@ class Endpoint:
 
     async def close(self) -> None:
         """End every session and link now; twice does no harm."""
+        self._watch.close()
         listeners, self.listeners = self.listeners, []
         for listener in listeners:
             await listener.close()
@@ -224,9 +230,10 @@ class Endpoint:
 
     def _tick(self, planned: float) -> None:
         now = self.loop.time()
-        if now - planned > 1.0:
+        culprit = self._watch.take()
+        if now - planned > STALL_S:
             self.stalls += 1
-            log.warning("the event loop stood still for %.1f s: a handler blocks it", now - planned)
+            log.warning("the event loop stood still for %.1f s: %s blocks it", now - planned, culprit or "a handler")
         self.node.queue_ms = int(max(0.0, now - planned) * 1000)
         self.node.tick(now)
         self._node_events()

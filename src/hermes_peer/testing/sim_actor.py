@@ -164,6 +164,8 @@ class Actor:
         self.world.check_carrier(self, link)
         if data:
             link.receive(data, self.clock.now)
+            if self.world.plan.overlap and link.session is not None:
+                _repeat_more(link.session)
         else:
             link.eof(self.clock.now)
         self._note_carrier(link)
@@ -343,3 +345,10 @@ class Actor:
     def _postpone(self, number: int) -> None:
         wait = min(8.0, 0.25 * 2 ** min(10, self.tries.get(number, 0)))
         self.redials[number] = self.clock.now + wait * self.dice.random()
+
+
+def _repeat_more(session: Session) -> None:
+    """Before anything is sent again: the first batch whole, although the peer has some of it."""
+    again, chunks = session.sender.again, session.sender.replay.chunks
+    if again and len(again) == len(chunks) and len(again[0]) < len(chunks[0][1]):
+        again[0] = chunks[0][1]

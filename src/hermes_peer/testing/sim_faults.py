@@ -24,6 +24,7 @@ class Faults:
     def __init__(self, world: World) -> None:
         self.world = world
         self.parted: set[frozenset[int]] = set()
+        self.doomed = 0
         self._restarts = 0
 
     def strike(self) -> None:
@@ -35,6 +36,7 @@ class Faults:
     def heal(self) -> None:
         """No more faults; what was swallowed stays swallowed."""
         self.parted.clear()
+        self.doomed = 0
         for actor in self.world.actors:
             actor.refusing.clear()
             actor.redials.clear()
@@ -62,6 +64,16 @@ class Faults:
         if line := self._line():
             way = self.world.dice.choice(line.ways)
             way.cut_at = way.delivered + self.world.dice.choice((1, 10, 19, 40, 300, 2600, 20_000))
+
+    def _doomed(self) -> None:
+        self.doomed += self.world.dice.randint(1, 6)
+
+    def doom(self, line: Line) -> None:
+        """A new line; perhaps it is one of those that die young."""
+        if self.doomed:
+            self.doomed -= 1
+            line.harmed = True
+            self.world.dice.choice(line.ways).cut_at = int(self.world.dice.choice((300, 1500, 5000, 20_000)) * self.world.dice.random())
 
     def _hole(self) -> None:
         if line := self._line():

@@ -14,6 +14,7 @@ from hermes_peer.core.config import Config
 FAULTS = (
     "cut",  # both ends read the end, in the middle of whatever
     "cut_at",  # the same after so many more bytes
+    "doomed",  # the next few lines die young: somewhere in the handshake, or as the session resumes
     "hole",  # one direction swallows everything, nobody is told
     "silence",  # both directions do
     "half_close",  # one end reads the end, the other goes on
@@ -47,6 +48,7 @@ class Plan:
     split: int  # largest piece that is read at once; 0: as it comes
     first_id: int  # 0: as usual; else where the ids of the originator's streams begin
     sealed: bool = True
+    overlap: bool = False  # a side sends more again than it was asked for
     quiet: bool = False  # at the end, wait until the links close for idleness
     more: dict[str, float] = field(default_factory=dict)
 
@@ -74,6 +76,7 @@ class Plan:
             split=dice.choice((0, 0, 0, 1, 7, 100, 1500)),
             first_id=dice.choice((0, 0, 2**31 - 9, 2**32 - 7, 2**32 - 21)),
             sealed=dice.random() < 0.8,
+            overlap=dice.random() < 0.3,
             quiet=dice.random() < 0.15,
         )
 

@@ -23,7 +23,7 @@ Edit = tuple[type, str, str, str]  # class, method, what stands there, what the 
 PLANTS: dict[str, list[Edit]] = {
     "replay mark off by one": [(replay.Replay, "rewind", "self._from(again[0], mark)", "self._from(again[0], mark + 1)")],
     "credit returned twice": [
-        (receiver.Receiver, "consumed", "cost = window.unread", "pass"),
+        (receiver.Receiver, "consumed", "cost = unread", "pass"),
     ],
     "missing fence": [(node.Node, "_fence", "old, peer.link = peer.link, None", "old = None")],
     "acknowledged one too far": [(replay.Replay, "ack", "chunks[0][0] <= mark", "chunks[0][0] <= mark + 1")],
@@ -67,7 +67,7 @@ PLANTS: dict[str, list[Edit]] = {
     "ack not sent": [(receiver.Receiver, "_plan_ack", "config = self._config", "return")],
     "credit without limit": [(sender.Sender, "send", "and window.sent + cost <= window.limit", "")],
     "tomb with a wrong mark": [(resume.ResumeIndex, "bury", "session.receiver.next", "session.receiver.next - 1")],
-    "old psk offered": [(node.Node, "linked", "peer.dial_psk = outcome.psk", "peer.dial_psk = peer.dial_psk or outcome.psk")],
+    "old psk offered": [(peer.Peer, "confirm", "self.dial_psk = psk", "self.dial_psk = self.dial_psk or psk")],
     "fragments mixed up": [(receiver.Receiver, "_data", "stream.partial, stream.partial_cost = None, 0", "stream.partial_cost = 0")],
     "the last stream said wrong": [(places.Places, "last_accepted", "return self._high", "return max(0, self._high - 2)")],
 }
@@ -89,9 +89,7 @@ def plant(name: str) -> Iterator[None]:
 
 def _edited(place: type, what: str, good: str, bad: str) -> Any:
     """The method of `place`, compiled again with one line changed. UsageError if that line is not there."""
-    original = place.__dict__[what]
-    function: Callable[..., Any] = original.fget if isinstance(original, property) else original
-    text = textwrap.dedent(inspect.getsource(function))
+    text = _TEXTS[place, what]
     if good not in text:
         raise UsageError(f"{place.__name__}.{what} has no {good!r}: the planted bug must follow the core")
     scope: dict[str, Any] = {}
@@ -99,4 +97,11 @@ def _edited(place: type, what: str, good: str, bad: str) -> Any:
     return scope[what]
 
 
-_ = peer  # for bugs to come
+def _text(place: type, what: str) -> str:
+    original = place.__dict__[what]
+    function: Callable[..., Any] = original.fget if isinstance(original, property) else original
+    return textwrap.dedent(inspect.getsource(function))
+
+
+# Read now: somebody may edit the files while we run.
+_TEXTS = {(place, what): _text(place, what) for edits in PLANTS.values() for place, what, _, _ in edits}

@@ -171,6 +171,7 @@ class World:
         line = Line(self.clock, lambda: self.dice.uniform(low, high), self._pieces)
         self.lines = [entry for entry in self.lines if not entry[0].dead]
         self.lines.append((line, dialler, acceptor))
+        self.faults.doom(line)
         return line
 
     def _pieces(self, data: bytes) -> list[bytes]:

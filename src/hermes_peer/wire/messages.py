@@ -16,6 +16,7 @@ import msgspec
 from hermes_peer.errors import ProtocolError
 
 ID_MAX = 128
+OPENING = ("request", "event")
 
 
 class Kind(IntEnum):
@@ -86,6 +87,17 @@ def split_envelope(message: bytes) -> tuple[Envelope, bytes]:
 
 def check_envelope(envelope: Envelope) -> str:
     """What is wrong with a received OPEN's envelope, in one sentence; empty if nothing is."""
+    if (
+        0 < len(envelope.message_id) <= ID_MAX
+        and len(envelope.trace_id) <= ID_MAX
+        and len(envelope.span_id) <= ID_MAX
+        and envelope.attempt >= 1
+        and envelope.type in OPENING
+        and not envelope.idempotency_key
+        and (envelope.message_id + envelope.span_id).isascii()
+        and (envelope.message_id + envelope.span_id).isprintable()
+    ):
+        return ""
     for name, value in (
         ("message_id", envelope.message_id),
         ("trace_id", envelope.trace_id),
@@ -98,6 +110,6 @@ def check_envelope(envelope: Envelope) -> str:
             return f"{name} must be printable ASCII"
     if not envelope.message_id:
         return "message_id is missing"
-    if envelope.type not in ("request", "event"):
+    if envelope.type not in OPENING:
         return f"a stream is opened by a request or an event, not by {envelope.type!r}"
     return "" if envelope.attempt >= 1 else "attempt counts from 1"

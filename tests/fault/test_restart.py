@@ -1,0 +1,141 @@
+"""Processes that die and come back, and two that are started by somebody who read only the first page.
+
+Knows: kill -9, real homes, what callers are told. Refuses to know: how links are made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from hermes_peer import SessionLost
+
+from .rig import clean, free_port, link_of, make_caller, process, quick_redials, settled, show, until, worker_process
+
+AGENT = """
+from hermes_peer import HermesAgent
+
+agent = HermesAgent("worker")
+
+@agent.method("text.shout")
+async def shout(text: str) -> dict:
+    return {"text": text.upper()}
+
+agent.start()
+"""
+
+CALLER = """
+import asyncio
+from hermes_peer import HermesAgent
+
+async def main():
+    async with HermesAgent("planner") as me:
+        print(await me.call("worker", "text.shout", {"text": "hi"}, ttl=5))
+
+asyncio.run(main())
+"""
+
+
+def test_the_first_example_works_in_an_empty_folder_with_an_empty_home(tmp_path: Path) -> None:
+    """Six lines here, four there, typed in; no other step."""
+
+    async def scenario() -> None:
+        home = tmp_path / "user"
+        folder = tmp_path / "project"
+        for each in (home, folder):
+            each.mkdir(exist_ok=True)
+        gone = ("HERMES_PEER_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME")
+        env = {name: value for name, value in os.environ.items() if name not in gone} | {"HOME": str(home)}
+        async with process(folder, AGENT, env=env) as worker:
+            said = [await worker.line()]
+            while "worker is ready" not in said[-1]:
+                assert said[-1], f"the worker ended: {await worker.rest()}"
+                said.append(await worker.line())
+            async with process(folder, CALLER, env=env) as caller:
+                lines = [await caller.line()]
+                code = await caller.gone()
+                assert (lines, code) == (["{'text': 'HI'}"], 0), await caller.rest()
+                assert await caller.rest() == ""
+            worker.kill(2)
+            assert await worker.gone() == 0
+            assert await worker.rest() == ""
+        made = home / ("Library/Application Support" if os.uname().sysname == "Darwin" else ".local/share")
+        assert (made / "hermes-peer" / "trust.toml").exists()
+        assert sorted(path.suffix for path in folder.iterdir()) == [".py", ".py"]  # and nothing of ours beside them
+
+    clean(scenario)
+
+
+@pytest.mark.case("HPC-078")
+def test_hpc_078_a_worker_killed_in_mid_stream_and_started_again(tmp_path: Path) -> None:
+    """The volatile caller is told how far it got and that the work may have run; then it just goes on."""
+
+    async def scenario() -> None:
+        home, port, rounds = tmp_path / "home", free_port(), 3
+        async with make_caller(home) as a:
+            news: list[str] = []
+            a.on_link(lambda peer, what, reason, seconds: news.append(what))
+            running = worker_process(tmp_path, home, port)
+            worker, there = await running.__aenter__()
+            sessions = set()
+            for round in range(rounds):
+                taken = [0, 0]
+                started = asyncio.Event()
+
+                async def read(n: int, taken: list[int] = taken, started: asyncio.Event = started) -> None:
+                    async with a.stream(str(there), "demo.tokens", {"n": 10_000, "every": 0.002}) as tokens:
+                        async for item in tokens:
+                            assert item == taken[n] + 1
+                            taken[n] = item
+                            if min(taken) >= 20:
+                                started.set()
+
+                readers = [asyncio.ensure_future(read(n)) for n in range(2)]
+                await started.wait()
+                sessions.add(id(next(iter(a._running().endpoint.contacts.values())).session))
+                worker.kill()
+                await worker.gone()
+                calls = [asyncio.ensure_future(a.call(str(there), "demo.echo", {"n": n}, ttl=30)) for n in range(10)]
+                await running.__aexit__(None, None, None)
+                running = worker_process(tmp_path, home, port)
+                worker, _ = await running.__aenter__()
+                ends = await asyncio.gather(*readers, return_exceptions=True)
+                for end, last in zip(ends, taken, strict=True):
+                    assert isinstance(end, SessionLost), end
+                    assert (end.ran, end.offset) == ("unknown", last)
+                    assert last >= 20
+                # Calls made meanwhile provably did not run: they were made again by themselves, on one new session.
+                assert [await call for call in calls] == [{"n": n} for n in range(10)]
+                assert await a.call(str(there), "demo.echo", {"round": round}) == {"round": round}
+                worker.tell("counts")
+                counts = await worker.said()
+                assert counts["ran"] == {"echo": 11}  # each once; the streams were not opened again behind our back
+                assert [line["links"] for line in counts["links"]] == [1]  # one handshake, not one for each call
+                assert link_of(a, "worker")["links"] == 1
+            await settled(a)
+            await running.__aexit__(None, None, None)
+            show(f"lines lost and found over {rounds} kills: {news}")
+
+    with quick_redials():
+        clean(scenario)
+
+
+def test_a_worker_that_never_comes_back_is_told_in_time(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        home = tmp_path / "home"
+        async with make_caller(home, redial_limit=3) as a:
+            async with worker_process(tmp_path, home) as (worker, there):
+                call = asyncio.ensure_future(a.call(str(there), "demo.held", {}))
+                await until(lambda: link_of(a, "worker").get("streams"), "it is on its way")
+                worker.kill()
+                await worker.gone()
+                with pytest.raises(SessionLost) as lost:
+                    await call
+                assert "given up after 3 attempts" in str(lost.value)
+                await settled(a)
+
+    with quick_redials():
+        clean(scenario)
