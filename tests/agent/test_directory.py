@@ -132,25 +132,24 @@ async def test_two_with_one_key(
     monkeypatch.setattr(life, "KEEP_S", 0.05)
     monkeypatch.setattr(contacts, "YIELD_S", 0.05)
     options: dict[str, Any] = {"listen": False, "keep_links": ["worker"]}
-    async with worker(home) as served:
-        async with planner(home, **options) as me:
-            await until(lambda: linked(me))
-            shutil.copytree(home, tmp_path / "copy")
-            async with planner(tmp_path / "copy", **options) as clone:
-                assert clone.fingerprint == me.fingerprint
-                told = "in use by another running instance"
-                await until(lambda: any(told in r.getMessage() for r in caplog.records))
-                accepted = served._life.endpoint.contacts
-                links = sum(c.report()["links"] for c in accepted.values())
-                assert linked(me) != linked(clone)  # one has the place
-                before = served._life.endpoint.refused.get("cloned", 0)
-                await asyncio.sleep(0.4)
-                assert served._life.endpoint.refused.get("cloned", 0) - before <= 2  # no tight loop
-                assert links <= 4
-                warned = [r for r in caplog.records if r.levelno == logging.WARNING and told in r.getMessage()]
-                assert len(warned) <= 2 and "delete its agents/NAME/N folder" in warned[0].getMessage()
-            await until(lambda: linked(me), 5)  # without a restart
-            assert await me.call("worker", "echo", {}) == {}
+    async with worker(home) as served, planner(home, **options) as me:
+        await until(lambda: linked(me))
+        shutil.copytree(home, tmp_path / "copy")
+        async with planner(tmp_path / "copy", **options) as clone:
+            assert clone.fingerprint == me.fingerprint
+            told = "in use by another running instance"
+            await until(lambda: any(told in r.getMessage() for r in caplog.records))
+            accepted = served._life.endpoint.contacts
+            links = sum(c.report()["links"] for c in accepted.values())
+            assert linked(me) != linked(clone)  # one has the place
+            before = served._life.endpoint.refused.get("cloned", 0)
+            await asyncio.sleep(0.4)
+            assert served._life.endpoint.refused.get("cloned", 0) - before <= 2  # no tight loop
+            assert links <= 4
+            warned = [r for r in caplog.records if r.levelno == logging.WARNING and told in r.getMessage()]
+            assert len(warned) <= 2 and "delete its agents/NAME/N folder" in warned[0].getMessage()
+        await until(lambda: linked(me), 5)  # without a restart
+        assert await me.call("worker", "echo", {}) == {}
 
 
 def linked(agent: HermesAgent) -> bool:

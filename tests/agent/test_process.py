@@ -55,7 +55,9 @@ def start(home: Path, tmp_path: Path) -> Iterator[Start]:
 
     def start_it(more: str = "", *flags: str) -> subprocess.Popen[str]:
         file = tmp_path / "agent.py"
-        file.write_text(FILE + more + "\nif __name__ == '__main__':\n    agent.start()\n    print('after', flush=True)\n")
+        file.write_text(
+            FILE + more + "\nif __name__ == '__main__':\n    agent.start()\n    print('after', flush=True)\n"
+        )
         child = subprocess.Popen(
             [sys.executable, *flags, str(file)],
             env={**os.environ, "HERMES_PEER_HOME": str(home), "PYTHONPATH": str(ROOT / "src")},

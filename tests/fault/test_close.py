@@ -125,7 +125,7 @@ def test_hpc_088_cancellation_is_never_swallowed(tmp_path: Path) -> None:
                 lambda: two.a.call(two.to, "demo.held", {}),
                 lambda: two.a.call(two.to, "demo.sleep", {"s": 30}),
                 lambda: anext(two.a.stream(two.to, "demo.sleep", {"s": 30})),
-                lambda: two.a.call("hermes://" + two.b.fingerprint + "@127.0.0.1:1", "demo.echo", {}),
+                lambda: two.a.stream(two.to, "demo.held", {}).result(),
             ):
                 with pytest.raises(TimeoutError):
                     async with asyncio.timeout(0.15):
@@ -235,7 +235,7 @@ def test_hpc_091_failed_connections_leave_no_descriptor(tmp_path: Path) -> None:
                         await stranger.call(str(there), "demo.echo", {}, ttl=1)
                     with pytest.raises(OSError):
                         socket.create_connection(("127.0.0.1", 1), timeout=1)
-                    reader, writer = await asyncio.open_connection(there.host, there.port)
+                    _, writer = await asyncio.open_connection(there.host, there.port)
                     writer.write(b"HRMP" + os.urandom(40))
                     writer.close()
                 await until(lambda: descriptors() <= before, f"{before} descriptors again")

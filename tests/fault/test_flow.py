@@ -139,7 +139,7 @@ MANY = """
 
             assert await read()
             before = rss()
-            async with a.stream(to, "demo.bytes", {"n": 1 << 40, "chunk": 65536}) as never_read:
+            async with a.stream(to, "demo.bytes", {"n": 1 << 40, "chunk": 16384}) as never_read:
                 for _ in range(3):
                     whole = await asyncio.gather(*(read() for _ in range(streams - 1)))
                     assert all(whole) and len(whole) == streams - 1

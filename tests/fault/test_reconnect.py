@@ -6,6 +6,7 @@ Knows: how often is dialled, where to, and what a caller is told at the end. Ref
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import shutil
@@ -206,53 +207,43 @@ def test_hpc_009_a_crowd_does_not_come_back_in_the_same_second(tmp_path: Path, m
     monkeypatch.setattr(contact_module.Contact, "_try", noted)
     beat = Config(idle_s=1.0, busy_s=1.0)
 
+    monkeypatch.setattr(backoff, "LONGEST_S", 2.0)
+
+    def knows_the_crowd(agent: HermesAgent) -> bool:
+        line = next(iter(agent._running().endpoint.contacts.values()))
+        return line.pump is not None and line.pump.link is not None and line.pump.link.heartbeat.load.links >= crowd
+
     async def scenario() -> None:
         home, port = tmp_path / "home", free_port()
         agents = [HermesAgent(f"c{n}", home=home, listen=False, config=beat) for n in range(crowd)]
-        async with worker_process(tmp_path, home, port) as (worker, there):
+        async with contextlib.AsyncExitStack() as stack:
+            worker, there = await stack.enter_async_context(worker_process(tmp_path, home, port))
             for agent in agents:
                 agent.keep_links = (str(there),)
-                await agent.__aenter__()
-
-            def up(session: int) -> bool:
-                lines = [link_of(agent, "worker") for agent in agents]
-                return all(line.get("state") == "connected" for line in lines) and all(map(knows_the_crowd, agents))
-
-            def knows_the_crowd(agent: HermesAgent) -> bool:
-                line = next(iter(agent._running().endpoint.contacts.values()))
-                return line.pump is not None and line.pump.link.heartbeat.load.links >= crowd
-
-            await until(lambda: up(1), "all are connected and have heard how many they are", 30)
+                await stack.enter_async_context(agent)
+            await until(lambda: all(map(knows_the_crowd, agents)), "all are connected and know how many they are", 20)
             for round in (1, 2):
                 attempts.clear()
                 worker.kill()
                 await worker.gone()
-                await until(lambda: all(len(times) >= 1 for times in attempts.values()) and len(attempts) == crowd)
+                await until(lambda: len(attempts) == crowd, "each has dialled")
                 first = sorted(times[0] for times in attempts.values())
                 most = max(sum(1 for at in first if begin <= at < begin + 0.1) for begin in first)
                 show(f"round {round}: {most} of {crowd} in the busiest 100 ms, all within {first[-1] - first[0]:.2f} s")
-                assert most <= crowd // 3, "too many dial at once"  # a tenth on average; a mistake gives all of them
-                again = worker_process(tmp_path, home, port)
-                worker, _ = await again.__aenter__()
+                assert most <= crowd // 2, "too many dial at once"  # a tenth on average; without a spread it is all
+                worker, _ = await stack.enter_async_context(worker_process(tmp_path, home, port))
                 back = time.monotonic()
-                await until(lambda round=round: up(round + 1), "all are back", 30)
+                await until(lambda: all(map(knows_the_crowd, agents)), "all are back", 20)
                 show(f"round {round}: all back {time.monotonic() - back:.2f} s after the worker")
                 for times in attempts.values():
                     pauses = [b - a for a, b in itertools.pairwise(times)]
-                    assert all(pause >= 0.05 for pause in pauses), pauses
-                    assert pauses == [] or max(pauses) >= pauses[0]
-                    assert len(times) <= 8
-                assert len({agent._running().instance for agent in agents}) == crowd
-                if round == 2:
-                    for agent in agents:
-                        await agent.aclose()
-                    await again.__aexit__(None, None, None)
-                else:
-                    kept = again
-            await kept.__aexit__(None, None, None)
+                    assert all(pause >= 0.4 for pause in pauses), pauses  # the first pause is 0.5 to 1 s, then longer
+                    assert len(times) <= 12
+                worker.tell("counts")
+                counts = await worker.said()
+                assert [line["breaks"] for line in counts["links"]] == [0] * crowd  # no healthy link was dropped
 
-    with quick_redials(0.15):
-        clean(scenario, limit=60)
+    clean(scenario, limit=60)
 
 
 @pytest.mark.case("HPC-045")

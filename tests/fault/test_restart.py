@@ -126,16 +126,15 @@ def test_hpc_078_a_worker_killed_in_mid_stream_and_started_again(tmp_path: Path)
 def test_a_worker_that_never_comes_back_is_told_in_time(tmp_path: Path) -> None:
     async def scenario() -> None:
         home = tmp_path / "home"
-        async with make_caller(home, redial_limit=3) as a:
-            async with worker_process(tmp_path, home) as (worker, there):
-                call = asyncio.ensure_future(a.call(str(there), "demo.held", {}))
-                await until(lambda: link_of(a, "worker").get("streams"), "it is on its way")
-                worker.kill()
-                await worker.gone()
-                with pytest.raises(SessionLost) as lost:
-                    await call
-                assert "given up after 3 attempts" in str(lost.value)
-                await settled(a)
+        async with make_caller(home, redial_limit=3) as a, worker_process(tmp_path, home) as (worker, there):
+            call = asyncio.ensure_future(a.call(str(there), "demo.held", {}))
+            await until(lambda: link_of(a, "worker").get("streams"), "it is on its way")
+            worker.kill()
+            await worker.gone()
+            with pytest.raises(SessionLost) as lost:
+                await call
+            assert "given up after 3 attempts" in str(lost.value)
+            await settled(a)
 
     with quick_redials():
         clean(scenario)

@@ -103,7 +103,8 @@ async def test_a_bare_connect_is_no_progress(home: Path, monkeypatch: pytest.Mon
         assert proxy.connections - before <= 6
 
 
-async def test_looking_up_fails(home: Path) -> None:
+async def test_looking_up_fails(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hermes_peer.runtime.backoff.FIRST_S", 0.02)
     async with line(home) as (served, me, proxy, target):
         contact = me._life.endpoint.contact(bytes.fromhex(served.fingerprint))  # type: ignore[union-attr]
 

@@ -47,26 +47,28 @@ async def test_a_fault_of_ours_ends_one_stream_and_tells_both_owners(
 @both_loops
 async def test_closing_with_a_reader_that_takes_nothing(home: Path, loop_kind: str) -> None:
     """A full transport does not hold the close, nor leave a descriptor (the loop's own check)."""
-    async with worker(home, listen="hermes://127.0.0.1:0") as served:
-        async with planner(home) as me:
-            await me.call(served.addresses[1], "echo", {})
-            pump = next(iter(served._life.endpoint.pumps.values()))
-            other = next(iter(me._life.endpoint.pumps.values()))  # type: ignore[union-attr]
-            other.pipe._transport.pause_reading()  # type: ignore[union-attr]
-            while not pump.pipe.paused:
-                pump.pipe.write(b"x" * 65_536)
-            began = time.monotonic()
-            await served.aclose()
-            assert time.monotonic() - began < 1
-            other.pipe._transport.resume_reading()  # type: ignore[union-attr]
+    async with worker(home, listen="hermes://127.0.0.1:0") as served, planner(home) as me:
+        await me.call(served.addresses[1], "echo", {})
+        pump = next(iter(served._life.endpoint.pumps.values()))
+        other = next(iter(me._life.endpoint.pumps.values()))  # type: ignore[union-attr]
+        other.pipe._transport.pause_reading()  # type: ignore[union-attr]
+        while not pump.pipe.paused:
+            pump.pipe.write(b"x" * 65_536)
+        began = time.monotonic()
+        await served.aclose()
+        assert time.monotonic() - began < 1
+        other.pipe._transport.resume_reading()  # type: ignore[union-attr]
 
 
 async def test_unproven_connections(home: Path) -> None:
     """Silence and rubbish: dropped in time, counted, and in nobody's way."""
-    async with worker(home, listen="hermes://127.0.0.1:0", config=Config(handshake_s=0.2)) as served, planner(home) as me:
+    async with (
+        worker(home, listen="hermes://127.0.0.1:0", config=Config(handshake_s=0.2)) as served,
+        planner(home) as me,
+    ):
         port = int(served.addresses[1].rpartition(":")[2])
         pairs = [await asyncio.open_connection("127.0.0.1", port) for _ in range(12)]
-        pairs[0][1].write(b"GET / HTTP/1.1\r\n\r\n")
+        pairs[-1][1].write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         for reader, writer in pairs:
             assert await asyncio.wait_for(reader.read(), 3) == b""
             writer.close()

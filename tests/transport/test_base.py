@@ -25,16 +25,19 @@ async def test_the_contract(scheme: str, loop_kind: str, tmp_path: Path) -> None
     if address.scheme == "tcp":
         import socket
 
-        with socket.create_server((address.host, 0), family=socket.AF_INET6 if ":" in address.host else socket.AF_INET) as s:
+        with socket.create_server(
+            (address.host, 0), family=socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        ) as s:
             address = Address.tcp(address.host, s.getsockname()[1])
     await check_transport(address)
 
 
 def test_the_systems_words() -> None:
     assert base.reason(OSError(111, "Connection refused")) == "connection refused"
-    assert base.reason(OSError("Multiple exceptions: [Errno 111] Connect call failed ('::1', 1)")) == "connection refused"
-    assert base.reason(OSError()) == "oSError" or base.reason(OSError())
-    assert base.reason(TimeoutError()) != ""
+    several = OSError("Multiple exceptions: [Errno 111] Connect call failed ('::1', 1)")
+    assert base.reason(several) == "connection refused"
+    assert base.reason(OSError()) == "no reason given"
+    assert base.reason(TimeoutError()) == "timed out"
 
 
 async def test_a_scheme_of_nobody() -> None:
@@ -45,7 +48,7 @@ async def test_a_scheme_of_nobody() -> None:
 async def test_sentences(tmp_path: Path) -> None:
     with pytest.raises(LinkError, match=r"cannot connect to hermes://127.0.0.1:1: connection refused"):
         await base.dial(Address.tcp("127.0.0.1", 1), lambda: None)  # type: ignore[arg-type, return-value]
-    with pytest.raises(LinkError, match="cannot connect to hermes://no.such.host.invalid"):
+    with pytest.raises(LinkError, match=r"cannot connect to hermes://no\.such.host.invalid"):
         await base.dial(Address.tcp("no.such.host.invalid", 1), lambda: None)  # type: ignore[arg-type, return-value]
     with pytest.raises(LinkError, match="no such file"):
         await base.dial(Address.unix(str(tmp_path / "none")), lambda: None)  # type: ignore[arg-type, return-value]

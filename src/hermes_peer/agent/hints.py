@@ -38,9 +38,7 @@ def resolve(handler: Any, hint: Any, what: str) -> Any:
     closure = _closure(written) if inspect.isfunction(written) else {}
     space = types.SimpleNamespace(__annotations__={"hint": hint})
     try:
-        found = typing.get_type_hints(space, getattr(written, "__globals__", {}), closure, include_extras=True)[
-            "hint"
-        ]
+        found = typing.get_type_hints(space, getattr(written, "__globals__", {}), closure, include_extras=True)["hint"]
     except NameError as error:
         raise UsageError(
             f"{label(handler)}: the hint `{hint}` of {what} cannot be resolved ({error}); "

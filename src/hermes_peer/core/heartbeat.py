@@ -36,6 +36,7 @@ class Heartbeat:
         "next_ping",
         "rtt",
         "sent",
+        "used",
         "waiting",
     )
 
@@ -52,6 +53,7 @@ class Heartbeat:
         self.load = Load()
         self.heard: Callable[[int, float], None] | None = None  # who measures: a PONG's number, and its way in seconds
         self.idle_since = now
+        self.used = 0
 
     @property
     def period(self) -> float:
@@ -83,8 +85,11 @@ class Heartbeat:
             if self.heard is not None:
                 self.heard(n, sample)
 
-    def set_busy(self, busy: bool, now: float) -> None:
-        """A stream was opened, or the last one is done."""
+    def set_busy(self, busy: bool, now: float, used: int = 0) -> None:
+        """A stream was opened, or the last one is done. `used`: how many ever were; some came and went unseen."""
+        if used != self.used:
+            self.used = used
+            self.idle_since = now
         if busy != self.busy:
             self.busy = busy
             self.idle_since = now

@@ -68,7 +68,6 @@ class Link:
         self._ping: int | None = None
         self._pong: int | None = None
         self._now = now
-        self._used = 0
         if hello := greeting.begin():
             self._raw.append(hello)
 
@@ -211,7 +210,6 @@ class Link:
         elif kind == Type.REKEY:
             assert self._records is not None
             self._records.rekeyed(now)
-            return False  # the last of its record: what stands behind it is not read
         elif kind == Type.CLOSE:
             return self._closed(frames.Close.decode(body))
         elif flags & Flag.CRITICAL or kind <= Type.LINK:
@@ -231,8 +229,7 @@ class Link:
             self.heartbeat.load = self.heartbeat.load._replace(accepting=False)
             return True
         if close.mode == frames.CloseMode.END and self.session is not None:
-            last = close.last_stream
-            self.session.end(reason, close.text, peer_last=None if last == frames.MASK32 else last)
+            self.session.end(reason, close.text, peer_last=close.last_stream)
         self._end(reason, close.text or reason.name.lower(), by_peer=True)
         return False
 
@@ -309,10 +306,7 @@ class Link:
             return
         beat, session = self.heartbeat, self.session
         assert session is not None
-        beat.set_busy(bool(session.places.streams), now)
-        used = session.places.used
-        if used != self._used:  # streams that came and went between two looks
-            self._used, beat.idle_since = used, now
+        beat.set_busy(bool(session.places.streams), now, session.places.used)
         if now >= beat.dead_at:
             self._end(Reason.TIMEOUT, f"nothing heard for {beat.patience:g} s", by_peer=False)
             return
@@ -398,6 +392,10 @@ class Link:
         if not self.sealed and records.written:  # our LINK was the last sealed one
             records.bare_out = True
         return records.wrap(plain, self._now)
+
+    def heard_after(self, when: float) -> bool:
+        """Whether something whole has come later than `when`."""
+        return self.heartbeat.last_in > when and not self._buffer
 
     @property
     def done(self) -> bool:

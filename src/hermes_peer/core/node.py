@@ -245,6 +245,8 @@ class Node:
         was_up = peer.link is link
         if was_up:
             peer.link = None
+            if by_peer and reason is Reason.DUPLICATE:  # it dialled anew before it had read our LINK
+                peer.unsure = None
         if session is not None and session is peer.session:
             session.detach()
             peer.detached_at = now

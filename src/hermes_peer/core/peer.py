@@ -67,7 +67,7 @@ class Peer:
         session = self.session
         if self.unsure is not None:
             link, secret, since = self.unsure
-            if link.heartbeat.last_in > since:  # after its LINK a dialler writes nothing before it has read ours
+            if link.heard_after(since):  # after its LINK a dialler writes nothing before it has read ours
                 self.dial_psk, self.unsure = secret, None
         psk = self.dial_psk or (self.psks[0] if self.psks else None)  # on a first link that died early
         if session is None or psk is None:

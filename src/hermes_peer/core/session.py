@@ -128,7 +128,9 @@ class Session:
         """After the end: whether a stream of ours without an answer may have run at the peer."""
         if stream.first < 0 or (self._peer_mark is not None and stream.first >= self._peer_mark):
             return "no"
-        return "no" if self._peer_last is not None and later(stream.id, self._peer_last) else "unknown"
+        if self._peer_last in (None, frames.MASK32):  # the peer says nothing of it
+            return "unknown"
+        return "no" if later(stream.id, self._peer_last) else "unknown"
 
     # ------------------------------------------------------------------ output
     def pending(self) -> bool:

@@ -37,8 +37,11 @@ class Pending(Future[T]):
 
 
 def _wake(loop: asyncio.AbstractEventLoop, waiter: asyncio.Future[None], pending: Future[Any]) -> None:
+    """Runs in the thread that keeps the promise, or at once in the loop if it was kept in the meantime."""
     wakes = pending._wakes if isinstance(pending, Pending) else None
-    if wakes is None:
+    if asyncio._get_running_loop() is loop:
+        _set(waiter)
+    elif wakes is None:
         _call(loop, [partial(_set, waiter)])
     else:
         wakes.setdefault(loop, []).append(partial(_set, waiter))

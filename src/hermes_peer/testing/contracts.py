@@ -109,7 +109,9 @@ async def check_transport(address: Address) -> None:
     async def pair() -> tuple[_End, _End]:
         count, end = len(accepted), _End()
         await base.dial(where, lambda: end)
-        await _until(lambda: len(accepted) > count and accepted[-1].pipe is not None, "the listener must hear of a dial")
+        await _until(
+            lambda: len(accepted) > count and accepted[-1].pipe is not None, "the listener must hear of a dial"
+        )
         return end, accepted[-1]
 
     await _no_link(base.dial(address, _End), "dialling where nobody listens")
@@ -128,13 +130,14 @@ async def check_transport(address: Address) -> None:
     assert other.data == b"".join(b"%d," % n for n in range(300)), "bytes must arrive in order, each once"
 
     size, written = 0, bytearray()  # back-pressure
-    while not one.pipe.paused and size < 64 << 20:
+    pipe = one.pipe
+    while not pipe.paused and size < 64 << 20:
         one.write(bytes([size & 255]) * 65_536)
         written += bytes([size & 255]) * 65_536
         size += 65_536
-    assert one.pipe.paused, "a pipe whose other end does not read must pause its writer"
+    assert pipe.paused, "a pipe whose other end does not read must pause its writer"
     await _until(lambda: len(other.data) >= size, "all that was written must arrive, paused or not")
-    await _until(lambda: one.writables > 0 and not one.pipe.paused, "writable() must follow a pause")
+    await _until(lambda: one.writables > 0 and not pipe.paused, "writable() must follow a pause")
     assert other.data.endswith(written), "bytes must arrive unchanged"
 
     one.write(b"the last words")

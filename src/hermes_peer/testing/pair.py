@@ -71,7 +71,7 @@ def number_from(node: Node, first: int) -> None:
         places._high = (theirs - 2) & MASK32
         return session
 
-    node._begin = numbered  # type: ignore[method-assign]
+    node._begin = numbered  # type: ignore[method-assign,assignment]
 
 
 class Side:

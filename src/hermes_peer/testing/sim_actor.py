@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from hermes_peer.testing.simulator import World
 
 
-
 class Actor:
     """`link_of`: which line end carries which link; a link that is done and written leaves it."""
 

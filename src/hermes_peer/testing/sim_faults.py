@@ -73,7 +73,9 @@ class Faults:
         if self.doomed:
             self.doomed -= 1
             line.harmed = True
-            self.world.dice.choice(line.ways).cut_at = int(self.world.dice.choice((300, 1500, 5000, 20_000)) * self.world.dice.random())
+            self.world.dice.choice(line.ways).cut_at = int(
+                self.world.dice.choice((300, 1500, 5000, 20_000)) * self.world.dice.random()
+            )
 
     def _hole(self) -> None:
         if line := self._line():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,7 +21,9 @@ Edit = tuple[type, str, str, str]  # class, method, what stands there, what the 
 
 # The first three are the ones that must never be lost; the others keep the invariants honest.
 PLANTS: dict[str, list[Edit]] = {
-    "replay mark off by one": [(replay.Replay, "rewind", "self._from(again[0], mark)", "self._from(again[0], mark + 1)")],
+    "replay mark off by one": [
+        (replay.Replay, "rewind", "self._from(again[0], mark)", "self._from(again[0], mark + 1)")
+    ],
     "credit returned twice": [
         (receiver.Receiver, "consumed", "cost = unread", "pass"),
     ],
@@ -43,7 +45,9 @@ PLANTS: dict[str, list[Edit]] = {
     "wrong parity": [(places.Places, "__init__", "1 if originator else 2", "1")],
     "place free at the reset": [(places.Places, "forget_if_done", "not stream.released or ", "")],
     "permit kept by a reset": [(receiver.Receiver, "abort", "self._end_long(stream)", "pass")],
-    "spare kept": [(places.Places, "forget_if_done", "self.spare += stream.inbound.size - self._config.window", "pass")],
+    "spare kept": [
+        (places.Places, "forget_if_done", "self.spare += stream.inbound.size - self._config.window", "pass")
+    ],
     "always said not to have run": [(session.Session, "fate", 'else "unknown"', 'else "no"')],
     "sent again to the wrong link": [
         (session.Session, "peer_link", "self.sender.again = again", "self.sender.again.extend(again)"),
@@ -56,20 +60,33 @@ PLANTS: dict[str, list[Edit]] = {
     "freed place not noticed": [(places.Places, "forget_if_done", "self.freed = True", "pass")],
     "limit of streams not noticed": [(places.Places, "raise_limit", "self.freed = True", "pass")],
     "limit of streams not told": [(places.Places, "forget_if_done", "self.tell = True", "pass")],
-    "never dead": [(heartbeat.Heartbeat, "dead_at", "dead = self.last_in", "return float('inf')\n    dead = self.last_in")],
+    "never dead": [
+        (heartbeat.Heartbeat, "dead_at", "dead = self.last_in", "return float('inf')\n    dead = self.last_in")
+    ],
     "pong not heard": [(heartbeat.Heartbeat, "pong", "self.waiting = None", "pass")],
     "idle ends the session": [(link.Link, "tick", '"idle", frames.CloseMode.DRAIN', '"idle"')],
     "counter not raised": [(seal.Sealer, "seal", "self.records = counter + 1", "pass")],
     "crossing ends the session": [(link.Link, "refuse", "reason is Reason.DUPLICATE", "False")],
     "both accept in a crossing": [(node.Node, "_contended", "if crossing and", "if False and")],
     "reset not sent": [(session.Session, "reset", "if stream.id:", "if False:")],
-    "reset keeps its place in line": [(sender.Sender, "_number", "self.replay.next = sequence + 1", "self.replay.next = sequence + (0 if flags & 4 else 1)")],
+    "reset keeps its place in line": [
+        (
+            sender.Sender,
+            "_number",
+            "self.replay.next = sequence + 1",
+            "self.replay.next = sequence + (0 if flags & 4 else 1)",
+        )
+    ],
     "ack not sent": [(receiver.Receiver, "_plan_ack", "config = self._config", "return")],
     "credit without limit": [(sender.Sender, "send", "and window.sent + cost <= window.limit", "")],
     "tomb with a wrong mark": [(resume.ResumeIndex, "bury", "session.receiver.next", "session.receiver.next - 1")],
     "old psk offered": [(peer.Peer, "confirm", "self.dial_psk = psk", "self.dial_psk = self.dial_psk or psk")],
-    "fragments mixed up": [(receiver.Receiver, "_data", "stream.partial, stream.partial_cost = None, 0", "stream.partial_cost = 0")],
-    "the last stream said wrong": [(places.Places, "last_accepted", "return self._high", "return max(0, self._high - 2)")],
+    "fragments mixed up": [
+        (receiver.Receiver, "_data", "stream.partial, stream.partial_cost = None, 0", "stream.partial_cost = 0")
+    ],
+    "the last stream said wrong": [
+        (places.Places, "last_accepted", "return self._high", "return max(0, self._high - 2)")
+    ],
 }
 
 
@@ -99,7 +116,7 @@ def _edited(place: type, what: str, good: str, bad: str) -> Any:
 
 def _text(place: type, what: str) -> str:
     original = place.__dict__[what]
-    function: Callable[..., Any] = original.fget if isinstance(original, property) else original
+    function: Any = original.fget if isinstance(original, property) else original
     return textwrap.dedent(inspect.getsource(function))
 
 

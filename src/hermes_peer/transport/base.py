@@ -82,7 +82,9 @@ async def listen(address: Address, make_sink: MakeSink) -> Listener:
 
 def reason(error: OSError) -> str:
     """The system's words for an error, without its number and address."""
-    text = (error.strerror or str(error) or type(error).__name__).strip()
+    text = (error.strerror or str(error)).strip() or (
+        "timed out" if isinstance(error, TimeoutError) else "no reason given"
+    )
     if "Multiple exceptions" in text or "Errno" in text:
         text = text.split("] ", 1)[-1].split(",")[0].split(" (")[0]
     if "Connect call failed" in text or not text:
