@@ -321,7 +321,7 @@ async def test_items_up_and_both_ways(home: Path) -> None:
 
 async def test_a_source_of_items_that_fails(home: Path, caplog: pytest.LogCaptureFixture) -> None:
     closed = []
-    async with two(home) as (served, me):
+    async with two(home) as (_, me):
 
         async def broken() -> Any:
             try:
@@ -408,7 +408,7 @@ async def test_numbers_that_json_has_no_form_for(home: Path, bad: float, caplog:
         with pytest.raises(CallError, match=r"result\.x\[1\]"):
             await me.call("worker", "result")
         got = []
-        with pytest.raises(CallError, match=r"item\.y"):
+        with pytest.raises(CallError, match=r"item\.y"):  # noqa: PT012
             async for value in me.stream("worker", "item"):
                 got.append(value)
         assert got == [1]

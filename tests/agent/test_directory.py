@@ -169,7 +169,7 @@ async def test_a_copy_on_the_same_machine_may_not_take_the_socket(home: Path, tm
 async def test_a_registry_that_cannot_be_read(
     home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with two(home) as (served, me):
+    async with two(home) as (_, me):
         assert await me.call("worker", "echo", {}) == {}
         life_ = me._life
         assert life_ is not None

@@ -398,7 +398,7 @@ async def test_a_detached_handler_outlives_its_callers_session(home: Path) -> No
             try:
                 yield 0
                 await go.wait()
-                for n in range(2000):
+                for _ in range(2000):
                     yield "x" * 1000
                 served.ended.append("whole")
             finally:

@@ -75,7 +75,7 @@ def test_bounded_and_never_forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outcomes, "PEER_MAX", 100_000)
     kept = Outcomes(lambda: now[0])
     count = 0
-    with pytest.raises(Unavailable) as info:
+    with pytest.raises(Unavailable) as info:  # noqa: PT012
         while begin(kept, f"id-{count}"):
             kept.end(b"peer", f"id-{count}", b"x" * 1000)
             count += 1

@@ -106,7 +106,7 @@ async def test_what_does_not_end_within_the_grace_is_cancelled_and_says_so(home:
 
 
 async def test_another_instance_takes_what_a_draining_one_refuses(home: Path) -> None:
-    async with worker(home, drain_s=1.0) as one, worker(home) as two_, planner(home) as me:
+    async with worker(home, drain_s=9.0) as one, worker(home) as two_, planner(home) as me:
         for agent in (one, two_):
             await me.call(agent.fingerprint, "echo", {})
         slow = asyncio.ensure_future(me.call(one.fingerprint, "sleep", {"s": 0.5}))

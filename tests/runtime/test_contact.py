@@ -24,7 +24,7 @@ QUICK = Config(idle_s=0.3, busy_s=0.2, handshake_s=0.5)
 @contextlib.asynccontextmanager
 async def line(home: Path, **options: Any) -> AsyncIterator[tuple[Any, HermesAgent, FaultProxy, str]]:
     """A worker, a planner, the faulty line between them, and the worker's address on that line."""
-    async with worker(home, listen="hermes://127.0.0.1:0", config=QUICK) as served:
+    async with worker(home, listen="hermes://127.0.0.1:0", config=QUICK) as served:  # noqa: SIM117
         async with FaultProxy(("127.0.0.1", int(served.addresses[1].rpartition(":")[2]))) as proxy:
             target = f"hermes://{served.fingerprint}@127.0.0.1:{proxy.address[1]}"
             async with planner(home, listen=False, config=QUICK, **options) as me:
@@ -59,7 +59,7 @@ async def test_cuts_are_healed_and_counted(home: Path, loop_kind: str) -> None:
 
 @case("HPC-001")
 async def test_a_black_hole_is_noticed(home: Path) -> None:
-    async with line(home) as (served, me, proxy, target):
+    async with line(home) as (_, me, proxy, target):
         stream = me.stream(target, "tokens", {"n": 100_000, "size": 100})
         for _ in range(50):
             await anext(stream)
@@ -75,7 +75,7 @@ async def test_a_black_hole_is_noticed(home: Path) -> None:
 @case("HPC-003")
 async def test_a_budget_of_redials_ends_in_one_error(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hermes_peer.runtime.backoff.FIRST_S", 0.02)
-    async with line(home, redial_limit=5) as (served, me, proxy, target):
+    async with line(home, redial_limit=5) as (_, me, proxy, target):
         stream = me.stream(target, "silent")
         await anext(stream)
         proxy.refuse()
@@ -92,7 +92,7 @@ async def test_a_budget_of_redials_ends_in_one_error(home: Path, monkeypatch: py
 async def test_a_bare_connect_is_no_progress(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections that are cut within the handshake do not set the back-off to nought."""
     monkeypatch.setattr("hermes_peer.runtime.backoff.FIRST_S", 0.02)
-    async with line(home, redial_limit=5) as (served, me, proxy, target):
+    async with line(home, redial_limit=5) as (_, me, proxy, target):
         stream = me.stream(target, "silent")
         await anext(stream)
         before = proxy.connections
@@ -105,7 +105,7 @@ async def test_a_bare_connect_is_no_progress(home: Path, monkeypatch: pytest.Mon
 
 async def test_looking_up_fails(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hermes_peer.runtime.backoff.FIRST_S", 0.02)
-    async with line(home) as (served, me, proxy, target):
+    async with line(home) as (served, me, _, _):
         contact = me._life.endpoint.contact(bytes.fromhex(served.fingerprint))  # type: ignore[union-attr]
 
         def broken() -> Any:

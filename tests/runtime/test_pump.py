@@ -32,7 +32,7 @@ async def test_tokens_of_one_turn_share_a_write(home: Path, loop_kind: str) -> N
 
 
 async def test_a_pump_whose_transport_is_gone_writes_nothing_and_has_no_timer(home: Path) -> None:
-    async with two(home, config=QUICK) as (served, me):
+    async with two(home, config=QUICK) as (_, me):
         await me.call("worker", "echo", {})
         pump = next(iter(me._life.endpoint.pumps.values()))  # type: ignore[union-attr]
         pump.abort()

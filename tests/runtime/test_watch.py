@@ -34,7 +34,7 @@ async def test_a_bad_coroutine_is_named_and_its_result_is_delivered_once(
 
 
 async def test_code_of_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with two(tmp_path / "home") as (served, me):
+    async with two(tmp_path / "home") as (served, _):
 
         def callback() -> None:
             time.sleep(1.7)

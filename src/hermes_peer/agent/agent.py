@@ -395,7 +395,5 @@ def _registry_path(url: str | None) -> Path | None:
     if url is None:
         return None
     if "://" in url and not url.startswith("file://"):
-        raise UsageError(
-            f"registry_url={url!r}: a folder such as file:///srv/hermes-registry is what this release takes"
-        )
+        raise UsageError(f"registry_url={url!r}: this release takes a folder such as file:///srv/hermes-registry")
     return Path(os.path.expanduser(url.removeprefix("file://")))

@@ -13,6 +13,7 @@ import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -130,6 +131,12 @@ class Inbound:
                     await self._room()
                 elif self.stopped is not None or self.contact.session is not self.session:
                     await asyncio.sleep(0)  # no brake any more: let the cancel, or other calls, have their turn
+        except asyncio.CancelledError as gone:
+            # Given up while it waited for its reader: the handler hears of it at its `yield`, as from its own awaits.
+            if hasattr(generator, "athrow"):
+                with suppress(asyncio.CancelledError, StopAsyncIteration):
+                    await generator.athrow(gone)
+            raise
         finally:
             close = getattr(generator, "aclose", None)
             if close is not None:

@@ -83,7 +83,7 @@ class Side:
         self.other: Side = self
         self.links: list[Link] = []  # newest last
         self.line_of: dict[Link, tuple[Line, int]] = {}
-        self.failure: Exception | None = None
+        self._session: Session | None = None
 
     @property
     def peer(self) -> Peer:
@@ -97,8 +97,8 @@ class Side:
 
     @property
     def session(self) -> Session:
-        """The session with the other side; AssertionError if there is none."""
-        session = self.peer.session
+        """The session with the other side, or the last one if it has ended; AssertionError if there was none."""
+        session = self._session = self.peer.session or self._session
         assert session is not None, "there is no session"
         return session
 
@@ -184,6 +184,7 @@ class Side:
     def flush(self) -> None:
         """Write what the links have to say."""
         now = self.pair.clock.now
+        self._session = self.peer.session or self._session
         for link, (line, end) in list(self.line_of.items()):
             while data := link.take(now):
                 line.write(end, data)
@@ -259,21 +260,25 @@ class Pair:
         """Let everything arrive that is on its way; no timer fires, but for an ACK that is due."""
         self.a.flush()
         self.b.flush()
-        while self.clock.next <= self.clock.now + 1.0:
+        while self.clock.next <= self.clock.now + max(1.0, 2 * self.latency):
             self.clock.step()
 
     def advance(self, seconds: float) -> None:
-        """Time passes, from one deadline to the next."""
+        """Time passes, from one deadline to the next; the nodes' own second ticks, too."""
         until = self.clock.now + seconds
+        ticked = self.clock.now
         while True:
             self.run()
-            due = min(self.a.due(), self.b.due(), self.clock.next)
+            due = min(self.a.due(), self.b.due(), self.clock.next, ticked + 1.0)
             if due > until:
                 break
-            self.clock.run_until(max(due, self.clock.now))
+            self.clock.run_until(max(due, self.clock.now + 1e-6))
             for side in (self.a, self.b):
                 side.tick()
-                side.node.tick(self.clock.now)
+                if self.clock.now >= ticked + 1.0:
+                    side.node.tick(self.clock.now)
+            if self.clock.now >= ticked + 1.0:
+                ticked = self.clock.now
         self.clock.run_until(until)
         self.run()
 
@@ -303,7 +308,7 @@ class Pair:
         self.run()
 
     def _way(self, side: Literal["a", "b"]) -> Any:
-        for link, (line, end) in (self.a if side == "a" else self.b).line_of.items():
+        for line, end in (self.a if side == "a" else self.b).line_of.values():
             if line is self._line:
                 return line.ways[end]
         raise AssertionError(f"{side} has no open line")

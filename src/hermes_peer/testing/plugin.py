@@ -12,7 +12,7 @@ Called by: pytest, through the entry point `pytest11`. Nothing of ours loads bef
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,11 +41,11 @@ async def agent_pair(
 
 
 @pytest.fixture
-def hermes_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def hermes_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A new home, which is also that of every agent and command of this test (HERMES_PEER_HOME)."""
     home = tmp_path / "hermes-home"
     monkeypatch.setenv("HERMES_PEER_HOME", str(home))
-    yield home
+    return home
 
 
 @pytest.fixture

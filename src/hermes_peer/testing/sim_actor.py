@@ -226,12 +226,12 @@ class Actor:
 
     def _write(self, link: Link, now: float) -> bool:
         line, end = self.lines[link]
-        moved, buffer = False, self.world.plan.buffer
+        moved = False
         while data := link.take(now):
             moved = True
             self.world.sealed(link, data)
             line.write(end, data)
-            if line.ways[end].flying > buffer and not link.done:
+            if line.ways[end].flying > line.buffer and not link.done:
                 self.blocked.add(link)
                 return True
         if link.pending(now):

@@ -164,7 +164,7 @@ def _whole(data: bytes) -> Iterable[bytes]:
 class Line:
     """A connection. End 0 dialled, end 1 was dialled; `ways[n]` carries what end n writes."""
 
-    __slots__ = ("_clock", "born", "dead", "harmed", "ways")
+    __slots__ = ("_clock", "born", "buffer", "dead", "harmed", "ways")
 
     def __init__(
         self,
@@ -175,6 +175,7 @@ class Line:
         self._clock = clock
         self.born = clock.now
         self.dead = False
+        self.buffer = 1 << 30  # bytes on their way in one direction, beyond which an end should not write
         self.harmed = False  # a fault has touched it
         self.ways = (Way(clock, self, latency, pieces), Way(clock, self, latency, pieces))
 

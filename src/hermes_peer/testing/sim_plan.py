@@ -44,7 +44,7 @@ class Plan:
     strikes: int  # how many faults happen
     seconds: float  # for how long calls begin and faults happen
     latency: tuple[float, float]
-    buffer: int  # bytes on their way in one direction, beyond which nobody writes
+    buffer: int  # bytes on their way in one direction, beyond which nobody writes; 0: each line has its own
     split: int  # largest piece that is read at once; 0: as it comes
     first_id: int  # 0: as usual; else where the ids of the originator's streams begin
     sealed: bool = True
@@ -62,7 +62,7 @@ class Plan:
         shared = _limits(dice, first)
         configs = tuple(shared if dice.random() < 0.6 else _limits(dice, first) for _ in range(nodes))
         low = dice.choice((0.0001, 0.001, 0.02))
-        buffer = dice.choice((1 << 30, 1 << 16, 3000, 1)) if low < 0.01 else 1 << 30
+        buffer = dice.choice((1 << 30, 1 << 16, 3000, 1, 0, 0)) if low < 0.01 else 1 << 30
         return cls(
             nodes=nodes,
             faults=faults,

@@ -170,6 +170,7 @@ class World:
         low, high = self.plan.latency
         line = Line(self.clock, lambda: self.dice.uniform(low, high), self._pieces)
         self.lines = [entry for entry in self.lines if not entry[0].dead]
+        line.buffer = self.plan.buffer or self.dice.choice((1 << 30, 1 << 30, 3000, 1))
         self.lines.append((line, dialler, acceptor))
         self.faults.doom(line)
         return line
