@@ -20,8 +20,11 @@ from tests.loops import case, until
 
 async def test_instances_are_chosen_by_load(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory, "FRESH_S", 0.05)
+    async with worker(home), worker(home):
+        pass  # both slots have left their pins: the second will begin without any change of trust
     async with worker(home) as one, planner(home) as me:
-        assert await me.call("worker", "echo", {}) == {}
+        for _ in range(3):
+            assert await me.call("worker", "echo", {}) == {}
         async with worker(home) as other:  # it begins later, and is found all the same
             await until_linked(me, 2)
             await asyncio.gather(*[me.call("worker", "sleep", {"s": 0.1}) for _ in range(40)])

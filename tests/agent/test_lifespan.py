@@ -10,7 +10,7 @@ import pytest
 
 from hermes_peer import HermesAgent
 from tests.agent.rig import planner, worker
-from tests.loops import both_loops
+from tests.loops import both_loops, until
 
 
 @both_loops
@@ -39,12 +39,12 @@ async def test_order_and_task_groups(home: Path, loop_kind: str) -> None:
             log.append("handler")
             return "x"
 
-        agent.drain_s = 1
+        agent.drain_s = 9
         async with planner(home) as me:
             async with agent:
                 assert log == ["begin"]
                 call = asyncio.ensure_future(me.call("worker", "slow"))
-                await asyncio.sleep(0.01)
+                await until(lambda: agent._life.server.running)
                 await asyncio.ensure_future(agent.aclose())  # another task
             assert await call == "x"
         assert log == ["begin", "handler", "end"]
@@ -95,14 +95,16 @@ async def test_failures(home: Path, caplog: pytest.LogCaptureFixture) -> None:
     @agent.lifespan
     async def never_ready(_: HermesAgent) -> Any:
         try:
+            inside.set()
             await asyncio.sleep(30)
             yield
         finally:
             ended.append(True)
 
     ended: list[bool] = []
+    inside = asyncio.Event()
     starting = asyncio.ensure_future(agent.__aenter__())
-    await asyncio.sleep(0.01)
+    await inside.wait()
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting

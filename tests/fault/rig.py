@@ -406,15 +406,14 @@ class Process:
 
 @contextlib.asynccontextmanager
 async def process(
-    folder: Path, script: str, *arguments: str, env: dict[str, str] | None = None
+    folder: Path, script: str, *arguments: str, env: dict[str, str] | None = None, dev: bool = False
 ) -> AsyncIterator[Process]:
     """Run `script` with Python in `folder`; killed at the end if it still lives."""
     file = folder / f"script-{hashlib.sha256(script.encode()).hexdigest()[:8]}.py"
     file.write_text(textwrap.dedent(script))
     child = await asyncio.create_subprocess_exec(
         sys.executable,
-        "-X",
-        "dev",
+        *(("-X", "dev", "-W", "error") if dev else ()),
         str(file),
         *arguments,
         cwd=folder,

@@ -75,7 +75,7 @@ def test_our_own_stall_is_not_taken_for_the_peers_death(tmp_path: Path) -> None:
         async with worker_process(tmp_path, home) as (_, there), make_caller(home, config=patient) as a:
             sleeping = asyncio.ensure_future(a.call(str(there), "demo.sleep", {"s": 1.0}))
             await asyncio.sleep(0.3)
-            time.sleep(2.5)  # far beyond what a silent line is given
+            time.sleep(2.0)  # far beyond what a silent line is given
             assert await sleeping == {"slept": 1.0}
             assert await a.call(str(there), "demo.echo", {}) == {}
             await settled(a)

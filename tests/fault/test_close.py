@@ -85,7 +85,7 @@ CLOSING = """
 @pytest.mark.parametrize("loop", LOOPS)
 def test_hpc_088_closing_waits_for_nobody_who_stays_connected(tmp_path: Path, loop: str) -> None:
     async def scenario() -> None:
-        async with process(tmp_path, CLOSING, ROOT, str(tmp_path / "home"), loop) as child:
+        async with process(tmp_path, CLOSING, ROOT, str(tmp_path / "home"), loop, dev=True) as child:
             assert await child.line() in ("Unavailable", "SessionLost")  # the call that was running
             assert await child.line() in ("LinkError", "SessionLost")
             assert await child.line() == "done"
@@ -177,8 +177,9 @@ def test_hpc_091_running_out_of_descriptors_is_survived(tmp_path: Path) -> None:
             taken: list[int] = []
 
             async def read() -> None:
-                async for item in a.stream(to, "demo.tokens", {"n": 100_000, "every": 0.002}):
-                    taken.append(item)
+                async with a.stream(to, "demo.tokens", {"n": 100_000, "every": 0.002}) as tokens:
+                    async for item in tokens:
+                        taken.append(item)
 
             reader = asyncio.ensure_future(read())
             await until(lambda: len(taken) > 20, "the stream flows")

@@ -194,9 +194,9 @@ def test_hpc_010_after_a_restart_the_caller_is_told_that_it_may_have_run(tmp_pat
 
 @pytest.mark.case("HPC-009")
 def test_hpc_009_a_crowd_does_not_come_back_in_the_same_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The statistics of 200 with 30: the spread per link of the lost side is so much longer."""
-    crowd = 30
-    monkeypatch.setattr(backoff, "SPREAD_S", 1.0 / crowd)
+    """The statistics of 200 with 24, all pauses halved: the spread per link is so much longer."""
+    crowd = 24
+    monkeypatch.setattr(backoff, "SPREAD_S", 0.5 / crowd)
     attempts: dict[bytes, list[float]] = defaultdict(list)
     try_once = contact_module.Contact._try
 
@@ -207,11 +207,13 @@ def test_hpc_009_a_crowd_does_not_come_back_in_the_same_second(tmp_path: Path, m
     monkeypatch.setattr(contact_module.Contact, "_try", noted)
     beat = Config(idle_s=1.0, busy_s=1.0)
 
-    monkeypatch.setattr(backoff, "LONGEST_S", 2.0)
+    monkeypatch.setattr(backoff, "FIRST_S", 0.5)
+    monkeypatch.setattr(backoff, "LONGEST_S", 1.0)
 
     def knows_the_crowd(agent: HermesAgent) -> bool:
-        line = next(iter(agent._running().endpoint.contacts.values()))
-        return line.pump is not None and line.pump.link is not None and line.pump.link.heartbeat.load.links >= crowd
+        lines = list(agent._running().endpoint.contacts.values())
+        link = lines[0].pump.link if lines and lines[0].pump is not None else None
+        return link is not None and link.heartbeat.load.links >= crowd
 
     async def scenario() -> None:
         home, port = tmp_path / "home", free_port()
@@ -230,14 +232,14 @@ def test_hpc_009_a_crowd_does_not_come_back_in_the_same_second(tmp_path: Path, m
                 first = sorted(times[0] for times in attempts.values())
                 most = max(sum(1 for at in first if begin <= at < begin + 0.1) for begin in first)
                 show(f"round {round}: {most} of {crowd} in the busiest 100 ms, all within {first[-1] - first[0]:.2f} s")
-                assert most <= crowd // 2, "too many dial at once"  # a tenth on average; without a spread it is all
+                assert most <= crowd // 2, "too many dial at once"  # a fifth on average; without a spread it is all
                 worker, _ = await stack.enter_async_context(worker_process(tmp_path, home, port))
                 back = time.monotonic()
                 await until(lambda: all(map(knows_the_crowd, agents)), "all are back", 20)
                 show(f"round {round}: all back {time.monotonic() - back:.2f} s after the worker")
                 for times in attempts.values():
                     pauses = [b - a for a, b in itertools.pairwise(times)]
-                    assert all(pause >= 0.4 for pause in pauses), pauses  # the first pause is 0.5 to 1 s, then longer
+                    assert all(pause >= 0.2 for pause in pauses), pauses  # the first pause is 0.25 to 0.5 s, then longer
                     assert len(times) <= 12
                 worker.tell("counts")
                 counts = await worker.said()

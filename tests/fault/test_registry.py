@@ -45,8 +45,9 @@ def test_hpc_070_a_record_that_was_lost_is_announced_anew(
             taken: list[int] = []
 
             async def read() -> None:
-                async for item in a.stream(str(tcp(worker)), "demo.tokens", {"n": 5000, "every": 0.001}):
-                    taken.append(item)
+                async with a.stream(str(tcp(worker)), "demo.tokens", {"n": 5000, "every": 0.001}) as tokens:
+                    async for item in tokens:
+                        taken.append(item)
 
             reader = asyncio.ensure_future(read())
             (first,) = await until(lambda: listed(a), "it is listed")

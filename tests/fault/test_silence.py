@@ -257,10 +257,10 @@ def test_hpc_003_a_link_that_held_counts_as_progress_though_nothing_moved(tmp_pa
     """A handler that thinks for an hour must not pay at the fifth cut for the four before."""
 
     async def scenario() -> None:
-        async with pair(tmp_path, a={"redial_limit": 2}) as two:
+        async with pair(tmp_path, a={"redial_limit": 1}) as two:
             call = asyncio.ensure_future(two.a.call(two.to, "demo.held", {}))
             await until(lambda: two.offered.ran["held"], "the handler runs")
-            for _ in range(4):  # more often than the limit
+            for _ in range(2):  # more often than the limit
                 links, pump = two.contact.session.links, two.contact.pump
                 beat = pump.link.heartbeat
                 await until(lambda b=beat: b.last_in - two.contact._up_at > 1.2 * b.patience, "the line has held")

@@ -77,3 +77,24 @@ async def test_unproven_connections(home: Path) -> None:
         assert sum(refused.values()) == 12 and refused["busy"] == 4 and refused["proof"] == 1
         assert await me.call("worker", "echo", {}) == {}
         await until(lambda: not served._life.endpoint.node.half_open)
+
+
+@both_loops
+async def test_an_answer_of_the_very_turn_in_which_it_closes_arrives(home: Path, loop_kind: str) -> None:
+    for size in (10, 300_000):
+        async with worker(home, drain_s=5) as served, planner(home) as me:
+            go = asyncio.Event()
+
+            @served.method("late")
+            async def late(n: int) -> str:
+                await go.wait()  # noqa: B023
+                return "x" * n
+
+            call = asyncio.ensure_future(me.call("worker", "late", {"n": size}))
+            await until(lambda: served._life.server.running)
+            served._life.server.draining = True
+            go.set()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            await served._life.endpoint.close()
+            assert len(await call) == size

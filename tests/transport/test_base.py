@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hermes_peer.errors import LinkError, UsageError
-from hermes_peer.testing.contracts import check_transport
+from hermes_peer.testing.contracts import _End, check_transport
 from hermes_peer.transport import base
 from hermes_peer.wire.address import Address
 from tests.loops import both_loops
@@ -42,16 +42,16 @@ def test_the_systems_words() -> None:
 
 async def test_a_scheme_of_nobody() -> None:
     with pytest.raises(UsageError, match="no transport"):
-        await base.dial(Address("carrier-pigeon"), lambda: None)  # type: ignore[arg-type, return-value]
+        await base.dial(Address("carrier-pigeon"), _End)  # type: ignore[arg-type]
 
 
 async def test_sentences(tmp_path: Path) -> None:
     with pytest.raises(LinkError, match=r"cannot connect to hermes://127.0.0.1:1: connection refused"):
-        await base.dial(Address.tcp("127.0.0.1", 1), lambda: None)  # type: ignore[arg-type, return-value]
+        await base.dial(Address.tcp("127.0.0.1", 1), _End)
     with pytest.raises(LinkError, match=r"cannot connect to hermes://no\.such.host.invalid"):
-        await base.dial(Address.tcp("no.such.host.invalid", 1), lambda: None)  # type: ignore[arg-type, return-value]
+        await base.dial(Address.tcp("no.such.host.invalid", 1), _End)
     with pytest.raises(LinkError, match="no such file"):
-        await base.dial(Address.unix(str(tmp_path / "none")), lambda: None)  # type: ignore[arg-type, return-value]
+        await base.dial(Address.unix(str(tmp_path / "none")), _End)
     (tmp_path / "file").write_text("x")
     with pytest.raises(LinkError, match="is not a socket"):
-        await base.listen(Address.unix(str(tmp_path / "file")), lambda: None)  # type: ignore[arg-type, return-value]
+        await base.listen(Address.unix(str(tmp_path / "file")), _End)

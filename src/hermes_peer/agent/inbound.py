@@ -178,8 +178,7 @@ class Inbound:
                 if type(value) is Final:
                     return value.value
                 self.emit(value)
-                if self.stream.queue:
-                    await self._room()
+                await self._room()
         finally:
             # A generator that is in the middle of a step, in its thread, cannot be closed before that has ended.
             if stepping and self._held:
@@ -212,18 +211,13 @@ class Inbound:
             self.emit(progress_item(event))
         elif not self._done and self.contact.session is self.session:
             self.contact.send(self.stream, messages.PROGRESS_HEAD + jsons.encode(event, "progress"))
-        if self.stream.queue:
-            await self._room()
+        await self._room()
 
     async def _room(self) -> None:
-        """Wait until the stream has sent what it holds: the reader's window is the generator's brake.
-
-        While there is no link the handler may run ahead as far as that window reaches (HPC-005).
-        """
+        """Wait until the stream has sent what it holds: the reader's window is the generator's brake."""
         stream = self.stream
-        held = max(stream.queued, COST_MIN * len(stream.queue))
-        if self.contact.pump is None and held < stream.outbound.room:
-            return
+        if self.contact.pump is None and max(stream.queued, COST_MIN * len(stream.queue)) < stream.outbound.room:
+            return  # without a link the handler may run ahead as far as that window reaches (HPC-005)
         while self.stream.queue and not self._done:
             self.stream.notify = True
             future = self._writable = self.server.loop.create_future()

@@ -49,6 +49,7 @@ class ResumeIndex:
             ids = peer.ids[at * ATTEMPTS : (at + 1) * ATTEMPTS]
             del peer.ids[at * ATTEMPTS : (at + 1) * ATTEMPTS]
             peer.ids[:0] = ids
+            peer.dial_psk = current[1]  # they have just used it, so they know it: a side that never dials keeps up, too
         peer.psks.insert(0, psk)
         peer.ids[:0] = peer.theirs(psk)
         for id in peer.ids[:ATTEMPTS]:

@@ -93,7 +93,7 @@ class Transaction(Protocol):
         ...
 
     async def commit(self, *operations: Operation) -> tuple[Answer, ...]:
-        """Stores the SQL and the operations in one commit, or nothing (then it raises, and the transaction has ended)."""
+        """Stores the SQL and the operations in one commit, or raises and stores nothing. Either way it is the end."""
         ...
 
     async def rollback(self) -> None:

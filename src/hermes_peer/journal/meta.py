@@ -58,7 +58,9 @@ def read_meta(db: Connection) -> Meta | None:
 
 def write_meta(db: Connection, meta: Meta) -> None:
     row = (meta.schema, meta.fingerprint, meta.epoch, meta.boot, meta.tick, int(meta.clean))
-    db.execute(f"INSERT OR REPLACE INTO hermes_meta (id,{_COLUMNS},sum) VALUES (1,?,?,?,?,?,?,?)", (*row, digest8(*row)))
+    db.execute(
+        f"INSERT OR REPLACE INTO hermes_meta (id,{_COLUMNS},sum) VALUES (1,?,?,?,?,?,?,?)", (*row, digest8(*row))
+    )
 
 
 def mark_path(path: Path) -> Path:
@@ -112,12 +114,12 @@ def origin(path: Path, meta: Meta, mark: Mark | None) -> Origin:
 
 
 NOTICES = {
-    Origin.DELETED: "The journal {path} was missing, so an empty one was begun: work that it held is lost, and work that"
-    " peers send again may run a second time.",
-    Origin.OLDER: "The journal {path} is older than the one that was last in use here (restored from a copy?): work done"
-    " since then may run a second time. It goes on under a new epoch.",
-    Origin.COPIED: "The journal {path} is a copy: if the original is in use too, both answer for one key. It goes on under"
-    " a new epoch; if this is a second machine, give it a key of its own.",
-    Origin.SALVAGED: "The journal {path} was damaged; what could be read was copied to a new one under a new epoch, and the"
+    Origin.DELETED: "The journal {path} was missing, so an empty one was begun: work that it held is lost, and work"
+    " that peers send again may run a second time.",
+    Origin.OLDER: "The journal {path} is older than the one last in use here (restored from a copy?): work done since"
+    " then may run a second time. It goes on under a new epoch.",
+    Origin.COPIED: "The journal {path} is a copy: if the original is in use too, both answer for one key. It goes on"
+    " under a new epoch; if this is a second machine, give it a key of its own.",
+    Origin.SALVAGED: "The journal {path} was damaged: what could be read went to a new one, under a new epoch, and the"
     " damaged file is kept as {kept}.",
 }

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from hermes_peer.errors import JournalError
 from hermes_peer.journal import meta as identity
 from hermes_peer.journal import schema
+from hermes_peer.journal.aside import find_damaged, put_aside
 from hermes_peer.journal.lock import Lock
 from hermes_peer.journal.meta import Meta
 from hermes_peer.journal.room import PAGE
@@ -26,7 +27,7 @@ from hermes_peer.journal.store import Connection
 from hermes_peer.journal.values import Limits, Origin
 
 Connect = Callable[[str], Connection]
-CORRUPT, NOT_A_DATABASE = 11, 26
+CORRUPT, CONSTRAINT, NOT_A_DATABASE = 11, 19, 26
 WAL_LIMIT = 16 << 20
 
 
@@ -39,33 +40,40 @@ def connect(path: str) -> Connection:
 class Opened:
     """An open, checked, locked journal file. `kept` is the name of the damaged one if there was one."""
 
-    def __init__(self, path: Path, fingerprint: bytes, entropy: Callable[[int], bytes], limits: Limits, to: Connect) -> None:
+    def __init__(
+        self, path: Path, fingerprint: bytes, entropy: Callable[[int], bytes], limits: Limits, to: Connect
+    ) -> None:
         if sqlite3.sqlite_version_info < (3, 37):
             raise JournalError(f"The journal needs SQLite 3.37 or newer; this Python has {sqlite3.sqlite_version}.")
-        self.path, self.kept = path, ""
+        self.path, self.kept, self.damaged = path, "", 0
         self._limits, self._connect, self._entropy = limits, to, entropy
         self.lock = Lock(path)
         try:
             self._open(fingerprint)
         except BaseException as error:
-            self._close()
-            self.lock.release()
+            self.close()
             if isinstance(error, sqlite3.Error | OSError):
                 raise JournalError(f"The journal {path} cannot be opened: {error}.") from error
             raise
 
     def _open(self, fingerprint: bytes) -> None:
+        self._finish_salvage()
         mark = identity.read_mark(self.path)
         self.db, meta = self._sound(fingerprint)
         if self.kept:
             self.origin = Origin.SALVAGED
         else:
             self.origin = identity.origin(self.path, meta, mark)
-        if self.origin not in (Origin.NEW, Origin.SAME):
+        if self.origin is Origin.NEW:
+            identity.write_mark(self.path, meta)  # before the first boot: a crash must not look like a lost mark
+        elif self.origin is not Origin.SAME:
             meta = replace(meta, epoch=self._entropy(8))
         boot = max(meta.boot, mark.boot if mark else 0) + 1
         self.meta = replace(meta, boot=boot, clean=False)
         self.notice = identity.NOTICES.get(self.origin, "").format(path=self.path, kept=self.kept)
+        if self.damaged:
+            sentence = f"{self.damaged} damaged rows of the journal {self.path} were set aside and will not run."
+            self.notice = f"{self.notice} {sentence}".strip()
         self.db.execute("BEGIN IMMEDIATE")
         identity.write_meta(self.db, self.meta)
         self.db.execute("COMMIT")
@@ -80,11 +88,16 @@ class Opened:
                 raise Unsound("its first row is damaged")
             if not meta.clean and meta.boot:
                 check(connection)
-            for side in (schema.SENT, schema.TAKEN):  # every row can be reached; sums are checked when rows are read
-                connection.execute(f"SELECT count(*), max(seq), total(length(sum)) FROM {side.table} NOT INDEXED").fetchall()
+            damaged = find_damaged(connection, all_rows=not meta.clean)
+            if damaged:
+                connection.execute("BEGIN IMMEDIATE")
+                for each in damaged:
+                    put_aside(connection, each)
+                connection.execute("COMMIT")
+                self.damaged = len(damaged)
             return connection, meta
-        except (Unsound, sqlite3.DatabaseError) as error:
-            if isinstance(error, sqlite3.Error) and code(error) not in (CORRUPT, NOT_A_DATABASE):
+        except (Unsound, sqlite3.Error) as error:
+            if isinstance(error, sqlite3.Error) and code(error) not in (CORRUPT, NOT_A_DATABASE, CONSTRAINT):
                 raise
         self._close()
         return self._saved(fingerprint)
@@ -96,29 +109,48 @@ class Opened:
             identity.sync_folder(self.path.parent)
         if meta.sound and meta.schema != schema.SCHEMA:
             raise JournalError(
-                f"The journal {self.path} has schema {meta.schema}, and this version of Hermes Peer knows {schema.SCHEMA}:"
-                " use the version that wrote it, or move the file away."
+                f"The journal {self.path} has schema {meta.schema}, and this version of Hermes Peer knows"
+                f" {schema.SCHEMA}: use the version that wrote it, or move the file away."
             )
         if meta.sound and meta.fingerprint != fingerprint:
             raise JournalError(
-                f"The journal {self.path} belongs to the key {meta.fingerprint.hex()[:16]}…, not to {fingerprint.hex()[:16]}…:"
-                " a journal serves one key. Use the key that made it, or move the file away."
+                f"The journal {self.path} belongs to the key {meta.fingerprint.hex()[:16]}…, not to"
+                f" {fingerprint.hex()[:16]}…: use the key that made it, or move the file away."
             )
         return meta
 
     def _saved(self, fingerprint: bytes) -> tuple[Connection, Meta]:
-        number = 1
-        while (kept := self.path.with_name(f"{self.path.name}.damaged-{number}")).exists():
-            number += 1
-        os.replace(self.path, kept)
-        wal = Path(f"{self.path}-wal")
-        if wal.exists():
-            os.replace(wal, f"{kept}-wal")
-        self.kept = kept.name
+        """What can be read, in a new file that takes the place of the damaged one once it is complete."""
+        fresh, whole = beside(self.path, "salvaging"), beside(self.path, "salvaged")
+        for rest in ("", "-wal", "-shm"):
+            Path(f"{fresh}{rest}").unlink(missing_ok=True)
+        new = settled(self._connect, fresh, self._limits)
+        try:
+            meta = create(new, fingerprint, self._entropy(8))
+            salvage(self._connect(str(self.path)), new)
+            new.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        finally:
+            new.close()
+        os.replace(fresh, whole)
+        self.kept = keep_damaged(self.path)
+        self._finish_salvage()
         self.db = settled(self._connect, self.path, self._limits)
-        meta = create(self.db, fingerprint, self._entropy(8))
-        salvage(self._connect(str(kept)), self.db)
         return self.db, meta
+
+    def _finish_salvage(self) -> None:
+        """Also after a crash between the two renamings."""
+        whole = beside(self.path, "salvaged")
+        if whole.exists():
+            if self.path.exists():
+                whole.unlink()
+            else:
+                os.replace(whole, self.path)
+            identity.sync_folder(self.path.parent)
+
+    def close(self) -> None:
+        """The store could not be made after all."""
+        self._close()
+        self.lock.release()
 
     def _close(self) -> None:
         db = self.__dict__.pop("db", None)
@@ -133,12 +165,28 @@ class Unsound(Exception):
     """The structure of the database is damaged."""
 
 
+def beside(path: Path, word: str) -> Path:
+    return path.with_name(f"{path.name}.{word}")
+
+
+def keep_damaged(path: Path) -> str:
+    """Moves the file and its log out of the way; answers its new name."""
+    number = 1
+    while (kept := beside(path, f"damaged-{number}")).exists():
+        number += 1
+    os.replace(path, kept)
+    for rest in ("-wal", "-shm"):
+        if os.path.exists(f"{path}{rest}"):
+            os.replace(f"{path}{rest}", f"{kept}{rest}")
+    return kept.name
+
+
 def code(error: BaseException) -> int:
     return int(getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
 
 
 def settled(to: Connect, path: Path, limits: Limits) -> Connection:
-    """A connection with the settings of the research (security-reliability, section 6). Makes the file with mode 0600."""
+    """A connection with the settings of protocol, section 6. Makes the file, with mode 0600."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     if os.fstat(fd).st_mode & 0o077:
         os.fchmod(fd, 0o600)
@@ -161,6 +209,9 @@ def settled(to: Connect, path: Path, limits: Limits) -> Connection:
             *(("fullfsync=1", "checkpoint_fullfsync=1") if sys.platform == "darwin" else ()),
         ):
             db.execute(f"PRAGMA {pragma}").fetchall()
+        for pragma, value in (("journal_mode", "wal"), ("synchronous", 2)):
+            if (found := db.execute(f"PRAGMA {pragma}").fetchone()[0]) != value:
+                raise JournalError(f"The journal {path} cannot be kept there: SQLite gives {pragma} = {found}.")
     except BaseException:
         db.close()
         raise

@@ -23,8 +23,8 @@ def cost(body: int) -> int:
 class Room:
     """Refuses new work in time, so that the end of work that is under way can still be written.
 
-    Two limits: the file's own bound (free pages), and the disk (free bytes as the system tells). As others can fill the
-    disk between two looks, `ballast` bytes are held in a file of their own, whose blocks are freed when it comes to that.
+    Two limits: the file's own bound (free pages), and the disk (free bytes as the system tells). As others can fill
+    the disk between two looks, `ballast` bytes are held in a file of their own, which is given up when that happens.
     """
 
     def __init__(self, path: Path, limits: Limits) -> None:

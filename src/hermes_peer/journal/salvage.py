@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
-from hermes_peer.journal.schema import OURS, SENT, TAKEN, Side
+from hermes_peer.journal.aside import INSERT
+from hermes_peer.journal.schema import OURS, SENT, TAKEN, Side, aside
 from hermes_peer.journal.store import Connection
 from hermes_peer.journal.stream_table import chunk_of
 
-HIGHEST = 10_000_000  # rows that are looked for if not even the highest number can be read
+GAP = 100_000  # missing numbers between two rows that are looked for one by one
 
 
 def salvage(old: Connection, new: Connection) -> None:
@@ -40,13 +42,13 @@ def salvage(old: Connection, new: Connection) -> None:
 
 
 def _rows(old: Connection, new: Connection, side: Side) -> None:
-    misses = 0
-    for seq in range(1, _highest(old, side) + 1):
+    for seq in _numbers(old, side):
         row = _try(old, f"SELECT {side.whole} FROM {side.table} NOT INDEXED WHERE seq=?", seq)
-        misses = 0 if row else misses + 1
-        if misses > HIGHEST // 10:
-            return
-        if not row or side.damage(row[0]):
+        if not row:
+            continue
+        why = side.damage(row[0])
+        if why:
+            new.execute(INSERT, aside(side.name, row[0], why))
             continue
         with suppress(sqlite3.IntegrityError):
             new.execute(side.insert, row[0])
@@ -54,17 +56,30 @@ def _rows(old: Connection, new: Connection, side: Side) -> None:
                 _items(old, new, seq)
 
 
+def _numbers(old: Connection, side: Side) -> list[int]:
+    """Every seq that the table, from both ends, or its index still tells of, and those in small gaps between."""
+    found: set[int] = set()
+    for how in (
+        "NOT INDEXED ORDER BY seq",
+        "NOT INDEXED ORDER BY seq DESC",
+        f"INDEXED BY sqlite_autoindex_{side.table}_1",
+    ):
+        with suppress(sqlite3.Error):
+            for (seq,) in old.execute(f"SELECT seq FROM {side.table} {how}"):
+                if isinstance(seq, int):
+                    found.add(seq)
+    known = sorted({0, *found})
+    for low, high in pairwise(known):
+        if high - low <= GAP:
+            found.update(range(low + 1, high))
+    return sorted(found)
+
+
 def _items(old: Connection, new: Connection, work: int) -> None:
     for chunk in _try(old, "SELECT work,first,count,sum,body FROM hermes_items WHERE work=?", work):
         if chunk_of(chunk) is not None:
-            new.execute("INSERT INTO hermes_items (work,first,count,sum,body) VALUES (?,?,?,?,?)", chunk)
-
-
-def _highest(old: Connection, side: Side) -> int:
-    with suppress(sqlite3.Error):
-        found = old.execute(f"SELECT max(seq) FROM {side.table}").fetchone()[0]
-        return min(int(found or 0), HIGHEST)
-    return HIGHEST
+            with suppress(sqlite3.IntegrityError):
+                new.execute("INSERT INTO hermes_items (work,first,count,sum,body) VALUES (?,?,?,?,?)", chunk)
 
 
 def _try(old: Connection, sql: str, value: int) -> list[Any]:
@@ -76,13 +91,13 @@ def _try(old: Connection, sql: str, value: int) -> list[Any]:
 def _tables(old: Connection) -> list[tuple[str, str]]:
     with suppress(sqlite3.Error):
         return old.execute(
-            "SELECT name,sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%' ORDER BY type<>'table'"
+            "SELECT name,sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%'"
+            " ORDER BY type<>'table'"
         ).fetchall()
     return []
 
 
 def _copy(old: Connection, new: Connection, name: str) -> None:
     quoted = '"' + name.replace('"', '""') + '"'
-    rows = iter(old.execute(f"SELECT * FROM {quoted}"))  # type: ignore[call-overload]
-    for row in rows:
+    for row in old.execute(f"SELECT * FROM {quoted}"):
         new.execute(f"INSERT INTO {quoted} VALUES ({','.join('?' * len(row))})", row)

@@ -3,7 +3,7 @@
 Knows: SQL text, which columns may change, how a row is summed and read back. Refuses to know: connections, states.
 Called by: the SQLite tables, the opening and the salvage.
 
-A row has two sums of 8 bytes: `fixed` over what never changes (with the bodies), `sum` over `fixed` and what may change.
+A row has two sums of 8 bytes: `fixed` over what never changes (with the bodies), `sum` over that and what may change.
 A change therefore reads and sums no bodies, and a single wrong bit anywhere in the row is found when it is read.
 Text is stored as UTF-8 blobs: a flipped bit must not become a decoding error inside SQLite's binding.
 """
@@ -46,8 +46,8 @@ CREATE UNIQUE INDEX hermes_taken_key ON hermes_taken (principal, method, idempot
 CREATE INDEX hermes_taken_keep ON hermes_taken (keep_until_ms) WHERE keep_until_ms > 0;
 CREATE TABLE hermes_items (work INTEGER NOT NULL, first INTEGER NOT NULL, count INTEGER NOT NULL, sum BLOB NOT NULL,
   body BLOB NOT NULL, UNIQUE (work, first)) STRICT;
-CREATE TABLE hermes_aside (id INTEGER PRIMARY KEY, side BLOB NOT NULL, principal BLOB NOT NULL, message_id BLOB NOT NULL,
-  why BLOB NOT NULL, body BLOB NOT NULL) STRICT;
+CREATE TABLE hermes_aside (id INTEGER PRIMARY KEY, side BLOB NOT NULL, principal BLOB NOT NULL,
+  message_id BLOB NOT NULL, why BLOB NOT NULL, body BLOB NOT NULL) STRICT;
 """
 
 SENT_KEY = ("seq", "message_id")
@@ -127,6 +127,13 @@ class Side:
 
 SENT = Side("hermes_sent", SENT_KEY, SENT_MUTABLE, SENT_FIXED)
 TAKEN = Side("hermes_taken", TAKEN_KEY, TAKEN_MUTABLE, TAKEN_FIXED)
+
+
+def aside(side: str, row: Columns, why: str) -> Columns:
+    """A row of hermes_aside: whose row it seems to be, and all that was read of it."""
+    principal = row[1] if side == "taken" and isinstance(row[1], bytes) else b""
+    id = row[2] if side == "taken" else row[1]
+    return side.encode(), principal, id if isinstance(id, bytes) else b"", why.encode(), _encode(row)
 
 
 def sent_key(s: Sent) -> Columns:

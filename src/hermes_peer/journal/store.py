@@ -7,24 +7,36 @@ Called by: writer and hold (they drive it); the SQLite and the memory store impl
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
 from hermes_peer.errors import JournalError
 from hermes_peer.journal.operations import Operation
-from hermes_peer.journal.values import Answer, Gauges, Items, Sent, SentState, SetAside, Taken, TakenState
+from hermes_peer.journal.values import (
+    Answer,
+    Gauges,
+    Items,
+    Kind,
+    Sent,
+    SentState,
+    SetAside,
+    Taken,
+    TakenState,
+    Verdict,
+)
 
 
 class Rows(Protocol):
     """What `Connection.execute` gives."""
 
+    def __iter__(self) -> Iterator[Any]: ...
     def fetchone(self) -> Any: ...
     def fetchall(self) -> list[Any]: ...
 
 
 class Connection(Protocol):
-    """The part of sqlite3.Connection that the journal uses, in autocommit mode, so that a test can put another beneath."""
+    """The part of sqlite3.Connection that the journal uses, in autocommit mode. Tests put another one beneath."""
 
     @property
     def in_transaction(self) -> bool: ...
@@ -117,6 +129,17 @@ def fault(error: BaseException, foreign: bool = False) -> Fault:
     if code & 0xFF == _FULL:
         return Fault.FULL
     return Fault.UNIT if code & 0xFF in (_NOBODY_ELSE if foreign else _OURS) else Fault.FATAL
+
+
+def run_all(store: Store, operations: Sequence[Operation]) -> tuple[Answer, ...]:
+    """Applies them in order; behind a Submit or Take that is not new, nothing is done."""
+    answers: list[Answer] = []
+    for operation in operations:
+        answer = store.apply(operation)
+        answers.append(answer)
+        if isinstance(answer, Verdict) and answer.kind is not Kind.NEW:
+            break
+    return (*answers, *(None for _ in operations[len(answers) :]))
 
 
 def disk_full(what: str) -> JournalError:

@@ -66,11 +66,11 @@ class Tables:
 
     def sent(self, message_id: str) -> Sent | None:
         row = self.read(SENT, SENT.whole, SENT_BY_ID, (message_id.encode(),))
-        return row and schema.sent_of(row)
+        return None if row is None else schema.sent_of(row)
 
     def taken(self, principal: bytes, message_id: str) -> Taken | None:
         row = self.read(TAKEN, TAKEN.whole, TAKEN_BY_ID, (principal, message_id.encode()))
-        return row and schema.taken_of(row)
+        return None if row is None else schema.taken_of(row)
 
     def find_sent(
         self, states: Collection[SentState], peer: bytes | None, due_ms: int | None, after: int, limit: int
@@ -135,7 +135,7 @@ class Tables:
 
     def _change_sent(self, o: op.SentOperation) -> int:
         row = self.read(SENT, SENT.light, SENT_BY_ID, (o.message_id.encode(),))
-        before = row and schema.sent_of(row)
+        before = None if row is None else schema.sent_of(row)
         after = rules.next_sent(before, o, self.limits)
         assert row is not None
         self.db.execute(*SENT.changed(row, schema.sent_mutable(after)))
@@ -165,7 +165,7 @@ class Tables:
         if old is None and new.idempotency_key:
             key = (new.principal, new.method.encode(), new.idempotency_key.encode())
             row = self.read(TAKEN, TAKEN.whole, TAKEN_BY_KEY, key)
-            old = row and schema.taken_of(row)
+            old = None if row is None else schema.taken_of(row)
         if old is not None:
             return rules.judged(old, new.digest)
         body = len(new.envelope) + len(new.payload)
@@ -181,7 +181,7 @@ class Tables:
 
     def _change_taken(self, o: op.TakenOperation) -> int:
         row = self.read(TAKEN, TAKEN.light, TAKEN_BY_ID, (o.principal, o.message_id.encode()))
-        before = row and schema.taken_of(row)
+        before = None if row is None else schema.taken_of(row)
         after = rules.next_taken(before, o, self.limits)
         assert row is not None and before is not None
         if isinstance(o, op.Append):

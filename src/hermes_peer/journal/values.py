@@ -163,8 +163,8 @@ class SetAside(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gauges(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers for a console. `size`, `free` and `wal` are bytes; `queue` counts what waits for the writer; `units` counts
-    calls of commit that are stored and `commits` the disk commits that held them; `stopped` is empty or says why.
+    """Numbers for a console. `size`, `free` and `wal` are bytes; `queue` counts what waits for the writer; `units` are
+    calls of commit that were stored and `commits` the disk commits that held them; `stopped` is empty or says why.
     """
 
     sent: dict[SentState, int]

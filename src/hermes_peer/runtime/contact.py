@@ -261,7 +261,7 @@ class Contact:
 
     async def _redial(self) -> None:
         try:
-            while self.pump is None and self._wanted():
+            while self.pump is None and self._wanted() and not self._closed:
                 limit = self.endpoint.redial_limit
                 if limit and self.session is not None:
                     if self._redials >= limit:

@@ -117,6 +117,7 @@ class Endpoint:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        await self._flushed()
         for contact in list(self.contacts.values()):
             await contact.close()
         for contact in list(self.contacts.values()):
@@ -132,6 +133,18 @@ class Endpoint:
         for pump in list(self.open_pipes):
             pump.abort()
         await asyncio.sleep(0)
+
+    async def _flushed(self) -> None:
+        """Answers that were given a moment ago leave before the lines end; for a reader that takes nothing we do not
+        wait long."""
+        until = self.loop.time() + LINGER_S
+        while True:
+            for pump in list(self.pumps.values()):
+                pump.flush()
+            now = self.loop.time()
+            if now >= until or not any(link.pending(now) or _unsent(link.session) for link in self.pumps):
+                return
+            await asyncio.sleep(0.001)
 
     # ------------------------------------------------------------------ what happened
     def settle(self, pump: Pump) -> None:
@@ -241,3 +254,8 @@ class Endpoint:
             if contact.session is not None and contact.session.events:
                 self._drain(contact, contact.session)
         self._timer = self.loop.call_later(TICK_S, self._tick, now + TICK_S)
+
+
+def _unsent(session: Session | None) -> bool:
+    """Whether something waits for the peer's credit."""
+    return session is not None and any(stream.queue for stream in session.places.streams.values())

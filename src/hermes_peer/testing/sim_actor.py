@@ -245,7 +245,7 @@ class Actor:
             kind, peer, link, reason, text = events.pop(0)
             self.touched = True
             self.world.saw(self, kind, peer, link, reason, text)
-            if kind is NodeEvent.SESSION:
+            if kind is NodeEvent.SESSION and peer.session is not None:
                 self.sessions[peer.session] = peer
                 for session, owner in self.sessions.items():
                     if owner is peer and session is not peer.session and session.reason is Reason.NONE:

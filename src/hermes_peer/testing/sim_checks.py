@@ -25,6 +25,8 @@ def always(session: Session) -> None:
         raise Violation(f"the session window is {window.extra} larger, {receiver.permits.free} permits are free")
     if sender.window.sent > sender.window.limit:
         raise Violation("the session sent more than its credit")
+    if session.state is SessionState.LIVE and receiver.next != receiver._acked and receiver.ack_at is None:
+        raise Violation("frames have arrived, and no ACK is planned")
     if not 0 <= places.open_mine <= session.settings.send_streams:
         raise Violation(f"{places.open_mine} streams of ours are open")
     if places.opened > places.limit:

@@ -211,9 +211,9 @@ class World:
         if reason is Reason.TIMEOUT and link is not None and not self.harmed(actor, link):
             raise Violation(f"a link died at {actor.number} although nothing had happened to its line: {text}")
         if kind is NodeEvent.SESSION:
-            assert peer is not None and peer.session is not None
-            self.known.setdefault(peer.session.id, set()).add(actor.number)
             self.report.sessions += 1
+            if peer is not None and peer.session is not None:  # else it has ended within the same turn
+                self.known.setdefault(peer.session.id, set()).add(actor.number)
 
     def harmed(self, actor: Actor, link: Link) -> bool:
         """Whether a fault may have touched this link."""

@@ -17,9 +17,9 @@ CONNECT_S = 5.0  # a silent address costs this long before the next one is tried
 async def dial(address: Address, make_sink: MakeSink) -> None:
     """Connect to all that the name resolves to, in turn. Raises OSError."""
     loop = asyncio.get_running_loop()
-    connecting = loop.create_connection(partial(protocol, make_sink, False), address.host, address.port)
     try:
-        await asyncio.wait_for(connecting, CONNECT_S)
+        async with asyncio.timeout(CONNECT_S):  # wait_for() may swallow a cancellation (Python 3.11)
+            await loop.create_connection(partial(protocol, make_sink, False), address.host, address.port)
     except TimeoutError:
         raise OSError(f"no answer within {CONNECT_S:g} s") from None
 

@@ -1,7 +1,10 @@
-"""`hermes-peer run --reload`: a changed file is served a moment later, a broken one waits for its repair."""
+"""`run --reload`: a changed file is served a moment later, a broken one waits for its repair."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from hermes_peer.cli import reload
 from tests.cli.conftest import Place, running
 
 FILE = """from hermes_peer import HermesAgent
@@ -28,3 +31,11 @@ def test_reload(fresh: Place) -> None:
         assert fresh.hp("call", "worker", "n").stdout == "20\n"
         assert agent.stop() == 0
     assert "no agent named worker" in fresh.hp("call", "worker", "n", code=3).stderr  # its child ended with it
+
+
+def test_watched_files(tmp_path: Path) -> None:
+    for name in ("a.py", "sub/b.py", ".git/c.py", "__pycache__/d.py", "env/e.py", "note.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / "env" / "pyvenv.cfg").write_text("")
+    assert {Path(each).name for each in reload.stamps(tmp_path / "a.py")} == {"a.py", "b.py"}

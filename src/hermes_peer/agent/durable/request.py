@@ -1,0 +1,61 @@
+"""The Request of durable work: it has an id and items that outlive the process, and no line to its submitter.
+
+Knows: one Work. Refuses to know: links. Called by: handlers, through the same names as any Request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from hermes_peer.agent.request import Request
+from hermes_peer.errors import UsageError
+
+if TYPE_CHECKING:
+    from hermes_peer.agent.durable.work import Work, WorkTransaction
+
+
+class WorkRequest(Request):
+    """`message_id` is the key for downstream systems; `emitted` is where an idempotent generator goes on."""
+
+    __slots__ = ("_work",)
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self.begin(work.envelope, work.payload)
+        self.attempt = max(1, work.attempts)
+        self.emitted = work.logged
+
+    @property
+    def caller(self) -> str:
+        return self._work.inbox.name_of(self._work.principal)
+
+    @property
+    def caller_fingerprint(self) -> str:
+        return self._work.principal.hex()
+
+    @property
+    def ttl_left(self) -> float:
+        return max(0.0, self._work.deadline - self._work.inbox.time())
+
+    @property
+    def items(self) -> AsyncIterator[Any]:
+        raise UsageError("durable work has no items from its caller: put them into the payload")
+
+    async def ask(self, method: str, payload: Any = None, *, ttl: float | None = None) -> Any:
+        """Ask the submitter, if a line to it can be had. Raises what `call` raises."""
+        return await self._work.inbox.agent.call(self._work.principal.hex(), method, payload, ttl=ttl)
+
+    async def progress(self, state: str, *, tokens_used: int = 0, partial: Any = None) -> None:
+        """Progress of durable work is one of its items: whoever reads the ticket's items sees it, whenever that is."""
+        from hermes_peer.agent.tasks import ProgressEvent, progress_item
+
+        await self._work.emit(progress_item(ProgressEvent(state, tokens_used, partial)))
+
+    def call_sync(self, target: str, method: str, payload: Any = None, **options: Any) -> Any:
+        return self._work.inbox.call_sync(target, method, payload, **options)
+
+    def transaction(self) -> WorkTransaction:
+        from hermes_peer.agent.durable.work import WorkTransaction
+
+        return WorkTransaction(self._work)
