@@ -434,9 +434,6 @@ async def test_calling_oneself_and_nobody(home: Path) -> None:
         for nothing in ("", None, 7):
             with pytest.raises(UsageError, match="which agent"):
                 await me.call(nothing, "echo")  # type: ignore[arg-type]
-        for later in (me.submit, me.ticket):
-            with pytest.raises(UsageError, match="later release"):
-                later("x")
         assert_clean(me)
     with pytest.raises(UsageError, match="not running"):
         await me.call("worker", "echo")

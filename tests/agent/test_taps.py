@@ -58,8 +58,10 @@ def test_frames_of_the_link(frame: bytes, body: dict[str, Any]) -> None:
 
 
 def test_a_slow_listener_holds_no_more_than_its_share() -> None:
-    listener = Listener(None, "planner")  # type: ignore[arg-type]
+    own: Any = object()
+    listener = Listener(own, "planner")
     listener.hear(object(), "somebody", "in", b"x")  # type: ignore[arg-type]
+    listener.hear(own, "planner", "out", b"x")  # to tell of it would be one more frame to tell of
     assert not listener.held
     for _ in range(6):
         listener.hear(object(), "planner", "in", bytes(HELD_MAX // 4))  # type: ignore[arg-type]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import sys
+import termios
 import time
 
 import pytest
@@ -36,13 +39,20 @@ def test_a_reader_that_leaves_a_silent_stream_is_noticed(place: Place) -> None:
     place.has_ended("silent")
 
 
-def test_a_slow_reader_keeps_the_line_alive(place: Place) -> None:
-    """The pipe is full for a while: the event loop goes on, and nothing is lost."""
-    process = place.open("stream", "rich", "tokens", "n=30000", "tag=slow")
+def test_a_slow_reader_stops_nothing_else(place: Place) -> None:
+    """The pipe is full: the program still answers its line and its signals, and what was written is whole."""
+    process = place.open("stream", "rich", "tokens", "n=100000000", "tag=full")
     assert process.stdout is not None
     first = process.stdout.readline()
-    link = place.hp("inspect", "rich").stdout
-    assert "cli (connected" in link
+    held = before = -1
+    while held < 60_000 or held != before:
+        before, held = held, int.from_bytes(fcntl.ioctl(process.stdout, termios.FIONREAD, bytes(4)), sys.byteorder)
+        time.sleep(0.02)
+    assert "cli (connected" in place.hp("inspect", "rich").stdout
+    process.terminate()
+    place.has_ended("full")
     rest = process.stdout.read()
     process.communicate()
-    assert process.returncode == 0 and (first + rest).count("\n") == 30000
+    assert process.returncode == 143
+    lines = (first + rest).splitlines()
+    assert lines[:-1] == [f'{{"i": {i}}}' for i in range(len(lines) - 1)]

@@ -176,7 +176,8 @@ class Connection:
             return run()
         except apsw.Error as error:
             told = sqlite3.OperationalError(str(error))
-            told.sqlite_errorcode = error.extendedresult if hasattr(error, "extendedresult") else 1  # type: ignore[misc]
+            ours = {apsw.FullError: 13, apsw.IOError: 10}.get(type(error), 1)  # raised in this file: without a code
+            told.sqlite_errorcode = getattr(error, "extendedresult", 0) or ours  # type: ignore[misc]
             raise told from error
 
     @property

@@ -81,12 +81,12 @@ class Home:
             "agent of your network, or move it away to use none."
         )
 
-    def slot(self, name: str, *, secret_key_path: str | Path | None = None) -> Slot:
+    def slot(self, name: str, *, secret_key_path: str | Path | None = None, number: int | None = None) -> Slot:
         """Takes the lowest free slot `agents/NAME/N` (N from 1) for a running instance; see `Slot`.
 
         With `secret_key_path` the instance uses that PEM file; it must exist. Raises UsageError.
         """
-        return take_slot(self, name, None if secret_key_path is None else Path(secret_key_path).expanduser())
+        return take_slot(self, name, None if secret_key_path is None else Path(secret_key_path).expanduser(), number)
 
     def slots(self) -> list[tuple[str, int, str, bool]]:
         """Every slot as (name, number, fingerprint or "" if it has no key yet, whether an instance runs in it)."""

@@ -18,7 +18,7 @@ METHOD_MAX = 128
 # Words with a meaning of their own in policy.toml. A name that is also a word would grant more than its
 # writer sees.
 CALLER_WORDS = frozenset({"home"})
-METHOD_WORDS = frozenset({"read", "operate"})
+METHOD_WORDS = frozenset({"read", "operate", "public"})
 
 
 def shown(value: Any) -> str:
@@ -53,8 +53,8 @@ def check_agent_name(name: str) -> str:
 def check_method_name(name: str) -> str:
     """Gives `name` back, or raises UsageError.
 
-    Shape: segments of a-z 0-9 _ joined by single dots, at most 128 characters; `read` and `operate` are policy
-    words.
+    Shape: segments of a-z 0-9 _ joined by single dots, at most 128 characters; `read`, `operate` and
+    `public` are policy words.
     """
     if not isinstance(name, str) or not is_method_name(name):
         raise UsageError(
@@ -63,7 +63,7 @@ def check_method_name(name: str) -> str:
         )
     if name in METHOD_WORDS:
         raise UsageError(
-            f"{shown(name)} cannot be a method name: in policy.toml this word means a group of hermes.* "
+            f"{shown(name)} cannot be a method name: in policy.toml this word means a group of "
             f"methods; give it a prefix (example: file.{name})."
         )
     return name

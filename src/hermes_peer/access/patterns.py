@@ -17,9 +17,10 @@ from hermes_peer.access.tables import TableError
 
 PRODUCT = "hermes"
 READ = frozenset(f"{PRODUCT}.{verb}" for verb in ("ping", "describe", "status", "watch", "trace"))
-OPERATE = frozenset(f"{PRODUCT}.{verb}" for verb in ("dead", "settle", "resume", "cancel", "tap"))
+OPERATE = frozenset(f"{PRODUCT}.{verb}" for verb in ("dead", "ticket", "settle", "resume", "cancel", "tap"))
 WORDS = {"read": READ, "operate": OPERATE}
-assert frozenset(WORDS) == METHOD_WORDS
+PUBLIC = "public"  # the methods that their author marked public=True
+assert frozenset(WORDS) | {PUBLIC} == METHOD_WORDS
 
 _PATTERN = re.compile(r"([a-z0-9_]+|\*)(\.([a-z0-9_]+|\*))*(\.\*\*)?|\*\*")
 
@@ -34,8 +35,8 @@ def check_pattern(pattern: str) -> str:
     return pattern
 
 
-def matches(pattern: str, method: str, *, product: bool) -> bool:
-    """Whether a checked pattern (or the words "read", "operate") covers `method`.
+def matches(pattern: str, method: str, *, product: bool, public: bool = False) -> bool:
+    """Whether a checked pattern (or one of the words "read", "operate", "public") covers `method`.
 
     `product` says whether a leading wildcard reaches the hermes.* methods: yes where a rule denies, no where it
     allows, so that "all my methods" never hands out the controls of the product.
@@ -44,6 +45,8 @@ def matches(pattern: str, method: str, *, product: bool) -> bool:
         return False
     if pattern in WORDS:
         return method in WORDS[pattern]
+    if pattern == PUBLIC:
+        return public
     want, have = pattern.split("."), method.split(".")
     if not product and have[0] == PRODUCT and want[0] != PRODUCT:
         return False

@@ -26,7 +26,7 @@ HOME = "home"
 DOOR = "door:"
 KEY = "fp:"
 
-_Question = tuple[frozenset[str], str, bool, str, str]
+_Question = tuple[frozenset[str], str, bool, str, str, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,12 @@ class Rule:
     methods: tuple[str, ...]
     allow: bool
 
-    def covers(self, names: frozenset[str], fp: str, is_home: bool, agent: str, method: str) -> bool:
+    def covers(self, names: frozenset[str], fp: str, is_home: bool, agent: str, method: str, public: bool) -> bool:
         """Whether this rule speaks about that call."""
         return (
             any(_is_caller(word, names, fp, is_home) for word in self.callers)
             and any(word in (ANY, agent) for word in self.agents)
-            and any(matches(each, method, product=not self.allow) for each in self.methods)
+            and any(matches(each, method, product=not self.allow, public=public) for each in self.methods)
         )
 
 
@@ -94,13 +94,15 @@ class Policy:
         self._verdicts.clear()
         return changed
 
-    def verdict(self, caller_names: frozenset[str], caller_fp: str, is_home: bool, agent: str, method: str) -> Verdict:
-        """Whether this caller may call `method` of `agent`. Never raises.
+    def verdict(
+        self, caller_names: frozenset[str], caller_fp: str, is_home: bool, agent: str, method: str, public: bool = False
+    ) -> Verdict:
+        """Whether this caller may call `method` of `agent`. Never raises. `public`: the method is marked so.
 
         `caller_names` are the names granted to him (or the one principal "door:…"), `caller_fp` his key (64
         lower-case hex digits, "" for a door). Known questions cost one dict look-up.
         """
-        question = (caller_names, caller_fp, is_home, agent, method)
+        question = (caller_names, caller_fp, is_home, agent, method, public)
         known = self._verdicts.get(question)
         if known is not None:
             return known
@@ -112,10 +114,10 @@ class Policy:
             self._verdicts[question] = verdict
         return verdict
 
-    def _decide(self, names: frozenset[str], fp: str, is_home: bool, agent: str, method: str) -> Verdict:
+    def _decide(self, names: frozenset[str], fp: str, is_home: bool, agent: str, method: str, public: bool) -> Verdict:
         if not is_method_name(method):
             return Verdict(False, "", f"{shown(method)} is not a method name, so no rule can allow it.")
-        found = [rule for rule in self.rules if rule.covers(names, fp, is_home, agent, method)]
+        found = [rule for rule in self.rules if rule.covers(names, fp, is_home, agent, method, public)]
         who = " or ".join(sorted(names)) or (f"{KEY}{fp}" if fp else "a caller without a name")
         call = f"{who} to call {method} of {agent}"
         for rule in found:

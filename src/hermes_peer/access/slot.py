@@ -85,14 +85,14 @@ def _forget_in_child() -> None:
 os.register_at_fork(after_in_child=_forget_in_child)
 
 
-def take_slot(home: Home, name: str, key_file: Path | None) -> Slot:
+def take_slot(home: Home, name: str, key_file: Path | None, wanted: int | None = None) -> Slot:
     """The lowest free slot of this name; see `Home.slot`."""
     check_agent_name(name)
     folder = home.agents_dir / name
     make_dir(folder, "The agent's folder")
     # One at a time per name, so that "lowest" holds and a look by `occupied` is never taken for an instance.
     with locked(folder / ".lock"):
-        for number in range(1, SLOTS_MAX + 1):
+        for number in range(1, SLOTS_MAX + 1) if wanted is None else (wanted,):
             path = folder / str(number)
             make_dir(path, "The slot")
             lock = open_lock(path / "lock")
@@ -109,6 +109,8 @@ def take_slot(home: Home, name: str, key_file: Path | None) -> Slot:
                 with contextlib.suppress(OSError):
                     os.close(lock)
                 raise
+    if wanted is not None:
+        raise UsageError(f"Slot {wanted} of {name} is taken by a running instance; ask that one, or stop it.")
     raise UsageError(f"{SLOTS_MAX} instances of {name} run already in {home.path}; stop some or use another home.")
 
 

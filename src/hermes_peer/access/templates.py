@@ -37,6 +37,7 @@ POLICY = """\
 #          hermes.* are the product's own methods. An allowing "*" or "**" never reaches them; these words do:
 #          "read"     ping, describe, status, watch, trace
 #          "operate"  dead, settle, resume, cancel, tap
+#          "public" stands for the methods that are marked public=True in the agent's code.
 # allow    true or false
 #
 # `hermes-peer policy check CALLER AGENT METHOD` says which rule decides.
@@ -46,5 +47,12 @@ POLICY = """\
 caller = "home"
 agent = "*"
 method = ["**", "read", "operate"]
+allow = true
+
+# Any program of this machine may call, by a door (--http), what an agent's author marked public=True.
+[[rule]]
+caller = "door:loopback"
+agent = "*"
+method = "public"
 allow = true
 """

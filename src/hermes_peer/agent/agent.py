@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from hermes_peer.agent import fanout
 from hermes_peer.agent.asking import Asking
 from hermes_peer.agent.calling import Outgoing, make_envelope
-from hermes_peer.agent.methods import Method, Methods, collect
+from hermes_peer.agent.local import serve
+from hermes_peer.agent.offer import Offer
 from hermes_peer.agent.reach import reach
 from hermes_peer.agent.streams import Stream, StreamCall
-from hermes_peer.agent.tasks import TaskEnvelope, TaskHandle, task_method
+from hermes_peer.agent.tasks import TaskEnvelope, TaskHandle
 from hermes_peer.core.config import Config
 from hermes_peer.errors import SessionLost, Unavailable, UsageError
 from hermes_peer.runtime.contact import Contact
@@ -27,23 +28,23 @@ from hermes_peer.runtime.threads import Threads
 from hermes_peer.wire import jsons
 
 if TYPE_CHECKING:
+    from hermes_peer.agent.durable.ticket import Ticket
     from hermes_peer.agent.life import Life
     from hermes_peer.registry.record import Record
 
-Handler = TypeVar("Handler", bound=Callable[..., Any])
 RETRY_S = (0.0, 1.0, 2.0, 4.0)
-LATER = "durable work (submit, ticket) comes with a later release; use call() or stream()"
 _EMPTY = b"{}"
 
 
-class HermesAgent:
+class HermesAgent(Offer):
     """An agent: methods that others call, and calls to others (sdk, "An agent and a caller").
 
     `agent_id` is the stable name. `home` is the folder with keys, trust and policy (default: HERMES_PEER_HOME, else
     the platform's data folder). `listen` is an address or several, e.g. "hermes://0.0.0.0:7891"; without it a Unix
     socket of this user; `False` for none. `registry_url` is a folder that agents of several homes share.
     `keep_links` names agents to stay connected to. `encrypt=False` asks for unsealed links, which only two ends on
-    one host grant each other. Raises UsageError for a name outside the grammar.
+    one host grant each other. `http` opens the plain door, "127.0.0.1:8080" or a mapping (docs/doors.md), `socket` the
+    same on a Unix socket: a path. Raises UsageError for a name outside the grammar.
     """
 
     def __init__(
@@ -61,9 +62,13 @@ class HermesAgent:
         config: Config | None = None,
         redial_limit: int | None = None,
         drain_s: float = 0.5,
+        slot: int | None = None,
+        http: str | Mapping[str, Any] | None = None,
+        socket: str | Path | Mapping[str, Any] | None = None,
     ) -> None:
         from hermes_peer.access.names import check_agent_name
 
+        super().__init__()
         self.name = check_agent_name(agent_id)
         self.home = home
         self.listen = listen
@@ -76,11 +81,10 @@ class HermesAgent:
         self.config = config or Config()
         self.redial_limit = redial_limit
         self.drain_s = drain_s
-        self.methods = Methods()
-        self.periodic: list[tuple[float, Callable[[], Any]]] = []
+        self.http = http
+        self.socket = socket
+        self.slot = slot  # which of the name's slots, for whoever needs that key and journal; None: the lowest free
         self.threads = Threads(f"{self.name}-handler")
-        self._watchers: list[Callable[[str, str, str, float], Any]] = []
-        self._lifespan: Callable[[HermesAgent], Any] | None = None
         self._asking = Asking()
         self._fanout = fanout.Guard()
         self._life: Life | None = None
@@ -89,81 +93,6 @@ class HermesAgent:
 
         for method in own_methods(self):
             self.methods.add(method, own=True)
-
-    # ------------------------------------------------------------------ what it offers
-    def method(self, name: str, **options: Any) -> Callable[[Handler], Handler]:
-        """Register a handler: `@agent.method("text.shout")`. Options: min_ttl, public, default. Raises UsageError."""
-        return self._register(lambda handler: Method(name, handler, **options))
-
-    def event(self, name: str, **options: Any) -> Callable[[Handler], Handler]:
-        """Register a handler of an event that others `emit`."""
-        return self._register(lambda handler: Method(name, handler, kind="event", **options))
-
-    def task(self, *args: Any, **options: Any) -> Any:
-        """`@agent.task("report")` registers a worker; `agent.task("worker", "report", TaskEnvelope(...))` starts one.
-
-        The started task is a TaskHandle: iterate ProgressEvents, `await result()`. `on_request_info=` (a function or
-        coroutine of one RequestInfo) answers the worker's questions; `ttl` defaults to the envelope's timeout.
-        """
-        if len(args) == 1:
-            return self._register(lambda handler: task_method(args[0], handler, **options))
-        return self._start_task(*args, **options)
-
-    def include(self, obj: Any) -> None:
-        """Register everything that `@method(...)` marked in an object, a module or a function. Raises UsageError."""
-        for method in collect(obj):
-            self.add_method(method)
-
-    def add_method(self, method: Method | str, handler: Callable[..., Any] | None = None, **options: Any) -> None:
-        """Register at run time; peers and the registry hear of it without a restart (mission I15)."""
-        if not isinstance(method, Method):
-            if handler is None:
-                raise UsageError("add_method takes a name and a handler")
-            method = Method(method, handler, **options)
-        self.methods.add(method)
-        if self._life is not None:
-            self._life.readdress()
-
-    def remove_method(self, name: str) -> None:
-        """Take a method away at run time; calls that run go on. Raises UsageError."""
-        self.methods.remove(name)
-        if self._life is not None:
-            self._life.readdress()
-
-    def lifespan(self, function: Callable[[HermesAgent], Any]) -> Callable[[HermesAgent], Any]:
-        """Register an async generator function of the agent: runs to its `yield` at start, the rest at the end."""
-        self._lifespan = function
-        return function
-
-    def on_link(self, function: Callable[[str, str, str, float], Any]) -> Callable[[str, str, str, float], Any]:
-        """Hear of lines: `function(peer, "lost" | "back", reason, seconds_without)`. Calls do not need it."""
-        self._watchers.append(function)
-        return function
-
-    def link_noticed(self, contact: Contact, what: str, text: str, seconds: float) -> None:
-        for function in self._watchers:
-            function(contact.name, what, text, seconds)
-
-    def every(self, seconds: float) -> Callable[[Handler], Handler]:
-        """Run a function every so many seconds while the agent runs: `@agent.every(60)`."""
-
-        if not (isinstance(seconds, int | float) and 0 < seconds < float("inf")):
-            raise UsageError(f"every() takes a number of seconds above 0, not {seconds!r}")
-
-        def register(function: Handler) -> Handler:
-            self.periodic.append((seconds, function))
-            if self._life is not None:
-                self._life.spawn(self._life._every(seconds, function))
-            return function
-
-        return register
-
-    def _register(self, make: Callable[[Any], Method]) -> Callable[[Handler], Handler]:
-        def register(handler: Handler) -> Handler:
-            self.add_method(make(handler))
-            return handler
-
-        return register
 
     # ------------------------------------------------------------------ calling others
     async def call(
@@ -262,9 +191,17 @@ class HermesAgent:
 
         return Stream(open, envelope.message_id, detach)
 
-    async def emit(self, target: str, event: str, payload: Any = None, *, ttl: float | None = None) -> None:
-        """Tell another agent of an event; returns when its handler has ended. Raises what `call` raises."""
+    async def emit(
+        self, target: str, event: str, payload: Any = None, *, ttl: float | None = None, durable: bool = False
+    ) -> None:
+        """Tell another agent of an event; returns when its handler has ended, or, if `durable`, once it is on the
+        other side's disk. Raises what `call` or `submit` raises."""
         life = self._running()
+        if durable:
+            _, outbox = await life.durable.open()
+            row = await outbox.submit(target, event, payload, ttl=ttl, type="event")
+            await self.ticket(row.message_id).accepted()
+            return
         envelope = make_envelope(event, ttl, type="event")
         data = jsons.encode(payload) if payload is not None else _EMPTY
         contact = await reach(life, target, life.loop.time() + envelope.ttl)  # type: ignore[operator]
@@ -306,18 +243,58 @@ class HermesAgent:
         directory = self._running().directory
         return directory.all() if capability is None else directory.view.capability(capability, time.time())
 
-    def submit(self, *args: Any, **options: Any) -> Any:
-        """Durable work. Raises UsageError for now."""
-        raise UsageError(LATER)
+    async def submit(
+        self,
+        target: str = "",
+        method: str = "",
+        payload: Any = None,
+        *,
+        ttl: float | None = None,
+        message_id: str = "",
+        trace_id: str = "",
+        idempotency_key: str = "",
+        target_agent_id: str = "",
+    ) -> Ticket:
+        """Durable work: on this disk when it returns, delivered and answered over lost lines and `kill -9` (mission L11).
 
-    def ticket(self, message_id: str) -> Any:
-        """The ticket of durable work. Raises UsageError for now."""
-        raise UsageError(LATER)
+        `ttl` (default an hour) counts while nobody can be reached, too. The same `message_id` or `idempotency_key`
+        attaches to the work that is there. Raises UsageError (the id was used for other work), JournalError.
+        """
+        _, outbox = await self._running().durable.open()
+        row = await outbox.submit(
+            target or target_agent_id,
+            method,
+            payload,
+            ttl=ttl,
+            message_id=message_id,
+            trace_id=trace_id,
+            idempotency_key=idempotency_key,
+        )
+        return self.ticket(row.message_id)
+
+    def ticket(self, message_id: str) -> Ticket:
+        """The ticket of work that this agent submitted, in this process or an earlier one."""
+        from hermes_peer.agent.durable.ticket import Ticket
+
+        return Ticket(self._running(), message_id)
+
+    def _changed(self) -> None:
+        if self._life is not None:
+            self._life.readdress()
+
+    def _another_period(self, seconds: float, function: Callable[[], Any]) -> None:
+        if self._life is not None:
+            self._life.spawn(self._life._every(seconds, function))
 
     # ------------------------------------------------------------------ life
-    def allows(self, contact: Contact, method: str) -> bool:
-        """The permission matrix's word on a call from `contact`."""
-        return self._running().directory.allows(contact, method)
+    serve = serve
+
+    def allows(self, contact: Contact, method: str, public: bool | None = None) -> bool:
+        """The permission matrix's word on a call from `contact`; `public`: as if the method were marked so, or not."""
+        if public is None:
+            found = self.methods.get(method)
+            public = found is not None and found.public
+        return self._running().directory.allows(contact, method, public)
 
     def status(self) -> dict[str, Any]:
         """What `hermes-peer inspect` shows: identity, addresses, links, work in hand, sizes of all that is kept."""
@@ -328,6 +305,11 @@ class HermesAgent:
     @property
     def running(self) -> bool:
         return self._life is not None
+
+    @property
+    def doors(self) -> list[str]:
+        """Where its plain doors are: URLs and paths; while it runs."""
+        return [door.address for door in self._running().doors]
 
     @property
     def addresses(self) -> list[str]:

@@ -14,6 +14,7 @@ import os
 import platform
 import time
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from hermes_peer import __version__
 from hermes_peer.access.home import Home
 from hermes_peer.access.slot import Slot
 from hermes_peer.agent.directory import Directory
+from hermes_peer.agent.durable.store import Durable
 from hermes_peer.agent.lifespan import Lifespan
 from hermes_peer.agent.methods import Shape, shape_of
 from hermes_peer.agent.serving import Server
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hermes_peer.agent")
 RELOAD_S = 0.5
+DOORS = {"http": "hermes_peer.doors.server", "socket": "hermes_peer.doors.unix"}  # what is asked for, and who opens it
 CANCEL_S = 0.25  # what a cancelled handler has for its `finally`
 KEEP_S = 2.0  # between two looks at a link of keep_links
 REFUSED_S = 120.0  # the same after a refusal that is not going to change by itself
@@ -92,6 +95,8 @@ class Life:
         )
         self.directory.endpoint = self.endpoint
         self.endpoint.noticed = agent.link_noticed
+        self.durable = Durable(self)
+        self.doors: list[Any] = []
         self._presence: Presence | None = None
         self._announce_timer: asyncio.TimerHandle | None = None
         self._reload_timer: asyncio.TimerHandle | None = None
@@ -108,6 +113,7 @@ class Life:
 
         if self._lifespan is not None:
             await self._lifespan.begin()
+        await self.durable.begin()
         for address in listen:
             taken = await self.endpoint.listen(address)
             self.addresses.append(taken.with_fingerprint(self.slot.fingerprint))
@@ -120,6 +126,9 @@ class Life:
                 FolderRegistry(self.agent.registry_path or self.home.registry_dir), self.slot.identity, self._record
             )
             self._announce()
+        for asked, module in DOORS.items():
+            if wanted := getattr(self.agent, asked):
+                self.doors.append(await import_module(module).start(self.agent, wanted))
         self._reload_timer = self.loop.call_later(RELOAD_S, self._reload)
         for target in self.agent.keep_links:
             self.spawn(self._keep(target))
@@ -148,9 +157,12 @@ class Life:
                 task.cancel()
             self.endpoint.announce_drain()
             await self._emptied(grace)
+            await self.durable.drain()
             for inbound in list(self.server.running):
                 inbound.stop(_shutting_down())
             await self._emptied(CANCEL_S)  # their last words
+            for door in self.doors:
+                await door.close()
             if self._lifespan is not None:
                 try:
                     await self._lifespan.end()
@@ -159,6 +171,7 @@ class Life:
             await self.endpoint.close()
             await self.server.close()
             await asyncio.gather(*self._background, return_exceptions=True)
+            await self.durable.close()
         finally:
             self.agent.threads.shutdown()
             self.slot.release()
@@ -166,7 +179,7 @@ class Life:
 
     async def _emptied(self, seconds: float) -> None:
         until = self.loop.time() + seconds
-        while self.server.running and self.loop.time() < until:
+        while (self.server.running or self.durable.running) and self.loop.time() < until:
             await asyncio.sleep(0.005)
 
     def spawn(self, coroutine: Any) -> asyncio.Task[Any]:
@@ -265,7 +278,7 @@ class Life:
 def open_slot(agent: HermesAgent) -> tuple[Home, Slot]:
     """The home and the lowest free slot of this agent's name. Raises UsageError."""
     home = Home.open(agent.home)
-    return home, home.slot(agent.name, secret_key_path=agent.secret_key_path)
+    return home, home.slot(agent.name, secret_key_path=agent.secret_key_path, number=agent.slot)
 
 
 def config_of(agent: HermesAgent) -> Config:

@@ -23,6 +23,8 @@ from hermes_peer.errors import MethodNotFound, UsageError
 Kind = Literal["method", "event", "task"]
 Handler = TypeVar("Handler")
 
+CONTRACTS = (None, "idempotent", "transactional")
+
 _NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")
 _LONGEST_NAME = 128
 _MARK = "__hermes_methods__"
@@ -68,10 +70,10 @@ class Method:
     __slots__ = (
         "_takes",
         "arguments",
+        "contract",
         "default",
         "doc",
         "handler",
-        "idempotent",
         "kind",
         "min_ttl",
         "name",
@@ -94,8 +96,8 @@ class Method:
         check_name(name)
         if not callable(handler):
             raise UsageError(f"{name}: the handler must be a function, not {type(handler).__name__}")
-        if contract is not None:
-            raise UsageError("durable work comes with a later release: leave contract= out")
+        if contract not in CONTRACTS:
+            raise UsageError(f'{name}: contract= is "idempotent", "transactional" or left out, not {contract!r}')
         if min_ttl is not None and not (isinstance(min_ttl, int | float) and 0 < min_ttl < float("inf")):
             raise UsageError(f"{name}: min_ttl= is a number of seconds above 0, not {min_ttl!r}")
         if default and kind != "method":
@@ -108,7 +110,7 @@ class Method:
         self.min_ttl = None if min_ttl is None else float(min_ttl)
         self.public = public
         self.default = default
-        self.idempotent = contract == "idempotent"
+        self.contract = contract or ""  # what it promises about being run again (spec: durable, section 3)
         self.kind: Kind = kind
         self.doc = inspect.cleandoc(doc if doc is not None else doc_of(handler))
         self._takes = schema.Arguments(handler)
@@ -127,6 +129,7 @@ class Method:
             "stream": stream,
             "min_ttl": self.min_ttl,
             "public": self.public,
+            "contract": self.contract,
             "default": self.default,
         }
 
@@ -175,9 +178,7 @@ def method(
     Raises UsageError for a name outside the grammar.
     """
     check_name(name)
-    if contract is not None:
-        raise UsageError("durable work comes with a later release: leave contract= out")
-    mark = _Mark(name, {"min_ttl": min_ttl, "public": public, "default": default})
+    mark = _Mark(name, {"min_ttl": min_ttl, "public": public, "default": default, "contract": contract})
 
     def mark_it(function: Handler) -> Handler:
         target: Any = function

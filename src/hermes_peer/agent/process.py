@@ -128,4 +128,6 @@ def _tell(agent: HermesAgent) -> None:
     with contextlib.suppress(BrokenPipeError):
         if life.home.created:
             print(f"made a new home in {life.home.path}", flush=True)  # noqa: T201
+        for door in agent.doors:
+            print(f"a plain door is open: {door}", flush=True)  # noqa: T201
         print(f"{agent.name} is ready at {where}{sealed}", flush=True)  # noqa: T201

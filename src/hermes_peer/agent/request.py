@@ -13,9 +13,8 @@ from hermes_peer.errors import CallError, Code, UsageError
 from hermes_peer.wire import jsons
 
 if TYPE_CHECKING:
+    from hermes_peer.wire.messages import Envelope
     from hermes_peer.agent.inbound import Inbound
-
-DURABLE = "durable work comes with a later release"
 
 
 class Request:
@@ -27,8 +26,10 @@ class Request:
     __slots__ = ("_inbound", "_payload", "_value", "attempt", "emitted", "message_id", "method", "task_id", "trace_id")
 
     def __init__(self, inbound: Inbound, payload: bytes) -> None:
-        envelope = inbound.envelope
         self._inbound = inbound
+        self._of(inbound.envelope, payload)
+
+    def _of(self, envelope: Envelope, payload: bytes) -> None:
         self._payload = payload
         self._value: Any = _UNREAD
         self.message_id = envelope.message_id
@@ -57,8 +58,9 @@ class Request:
 
     @property
     def caller_fingerprint(self) -> str:
-        """64 hex digits."""
-        return self._inbound.contact.peer.fingerprint.hex()
+        """64 hex digits; empty for whoever came by a door."""
+        key = self._inbound.contact.peer.fingerprint
+        return key.hex() if len(key) == 32 else ""
 
     @property
     def ttl_left(self) -> float:
@@ -98,8 +100,8 @@ class Request:
         return asyncio.run_coroutine_threadsafe(call, server.loop).result()
 
     def transaction(self) -> Any:
-        """The journal's transaction, for contract="transactional". Raises UsageError for now."""
-        raise UsageError(DURABLE)
+        """The journal's transaction, for durable work of a method with contract="transactional". Raises UsageError."""
+        raise UsageError("only durable work has a transaction: let the caller use submit() rather than call()")
 
     def __repr__(self) -> str:
         return f"<request {self.method} {self.message_id} of {self.caller}>"

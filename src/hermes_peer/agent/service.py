@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_peer import __version__
 from hermes_peer.agent.context import CURRENT
+from hermes_peer.agent.durable.methods import durable_methods
 from hermes_peer.agent.methods import Method
 from hermes_peer.agent.taps import Taps
 
 if TYPE_CHECKING:
     from hermes_peer.agent.agent import HermesAgent
     from hermes_peer.agent.life import Life
+    from hermes_peer.runtime.contact import Contact
 
 
 def own_methods(agent: HermesAgent) -> list[Method]:
-    """hermes.ping, hermes.describe, hermes.status, hermes.tap."""
+    """hermes.ping, hermes.describe, hermes.status, hermes.tap, and those of durable work."""
 
     async def ping() -> dict[str, Any]:
         """Answers at once."""
@@ -31,14 +33,7 @@ def own_methods(agent: HermesAgent) -> list[Method]:
         """The methods that this caller may call, with their schemas."""
         request = CURRENT.get()
         assert request is not None
-        contact = request._inbound.contact
-        methods = [m.describe() for m in agent.methods if agent.allows(contact, m.name)]
-        return {
-            "agent": agent.name,
-            "product": f"hermes-peer/{__version__}",
-            "capabilities": list(agent.capabilities),
-            "methods": [m for m in methods if not m["name"].startswith(("hermes.", "task."))],
-        }
+        return description(agent, request._inbound.contact)
 
     async def status_() -> dict[str, Any]:
         """Links, load and the size of everything that is kept."""
@@ -49,7 +44,19 @@ def own_methods(agent: HermesAgent) -> list[Method]:
         Method("hermes.describe", describe),
         Method("hermes.status", status_),
         Taps(agent).method(),
+        *durable_methods(agent),
     ]
+
+
+def description(agent: HermesAgent, contact: Contact) -> dict[str, Any]:
+    """What `contact` may know of this agent: the methods that he may call."""
+    methods = [m.describe() for m in agent.methods if agent.allows(contact, m.name)]
+    return {
+        "agent": agent.name,
+        "product": f"hermes-peer/{__version__}",
+        "capabilities": list(agent.capabilities),
+        "methods": [m for m in methods if not m["name"].startswith(("hermes.", "task."))],
+    }
 
 
 def status(agent: HermesAgent, life: Life) -> dict[str, Any]:
@@ -75,6 +82,7 @@ def status(agent: HermesAgent, life: Life) -> dict[str, Any]:
             "threads_waiting": agent.threads.waiting,
             "waiting": sum(s.places.open_mine for s in sessions),
         },
+        "durable": life.durable.gauges(),
         "gauges": {
             "sessions": len(sessions),
             "unread_bytes": sum(s.receiver.window.unread for s in sessions),

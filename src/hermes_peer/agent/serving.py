@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_peer.agent.calling import TTL_DEFAULT, TTL_MAX
 from hermes_peer.agent.context import new_trace
 from hermes_peer.agent.inbound import Inbound
+from hermes_peer.agent.local import LocalCall, Locals
 from hermes_peer.agent.methods import Method, Methods, unknown_method
 from hermes_peer.agent.outcomes import Outcomes
 from hermes_peer.core.session import Session
@@ -33,6 +34,7 @@ log = logging.getLogger("hermes_peer.call")
 
 
 ALLOWED_MAX = 10_000
+DURABLE_TTL_MAX = 30 * 86_400.0
 
 
 class Server:
@@ -47,7 +49,8 @@ class Server:
         self.context = contextvars.copy_context()  # what every handler begins with
         self.running: set[Inbound] = set()
         self.outcomes = Outcomes(loop.time)
-        self._allowed: set[tuple[Contact, frozenset[str], str]] = set()  # what the matrix has said yes to
+        self.locals = Locals(self)
+        self._allowed: set[tuple[Any, frozenset[str], Method]] = set()  # what the matrix has said yes to
         self.draining = False
         self.served = 0
 
@@ -65,12 +68,18 @@ class Server:
             envelope, payload, unread = Envelope(), b"", str(error)
         inbound = Inbound(self, contact, session, stream, envelope)
         stream.owner = inbound
+        self.take(inbound, payload, fin, unread)
+
+    def take(self, inbound: Inbound, payload: bytes, fin: bool, unread: str = "") -> None:
+        """Run what was called, whichever way it came, or answer why not."""
         self.served += 1
         try:
             if unread:
                 raise CallError("invalid_envelope", unread, code=Code.ERROR_INVALID_REQUEST)
-            method = self._admit(contact, envelope, payload, inbound)
-            if method is not None:
+            method = self._admit(inbound.contact, inbound.envelope, payload, inbound)
+            if method is not None and inbound.envelope.delivery == "durable":
+                self._take_durable(inbound, method, payload, fin)
+            elif method is not None:
                 inbound.run(method, payload, fin)
         except Exception as error:
             inbound.finished(None, error)
@@ -82,8 +91,6 @@ class Server:
             raise CallError("invalid_envelope", problem, code=Code.ERROR_INVALID_REQUEST)
         if self.draining:
             raise Unavailable("draining", "this agent is shutting down; call another instance", retryable=True)
-        if envelope.delivery != "volatile":
-            raise CallError("durable", "this agent takes no durable work yet; call it without", code=2)
         ttl = envelope.ttl
         if ttl is None:
             ttl = TTL_DEFAULT
@@ -97,7 +104,7 @@ class Server:
         method = self.methods.get(name) if name else self.methods.default
         if method is None:
             raise self._refusal(contact, name, method)
-        question = (contact, contact.peer.names, method.name)
+        question = (contact.peer, contact.peer.names, method)
         if question not in self._allowed:
             if not self.agent.allows(contact, method.name):
                 raise self._refusal(contact, name, method)
@@ -108,18 +115,32 @@ class Server:
             raise DeadlineExceeded(
                 "min_ttl", f"{name} needs {method.min_ttl:g} s, the call has {ttl:g} s left", timer="min_ttl"
             )
-        if envelope.own_id:
+        if envelope.own_id and envelope.delivery == "volatile":
             principal, id = contact.peer.fingerprint, envelope.message_id
             if not self.outcomes.begin(principal, id, method.name, payload, inbound):
                 return None
             inbound.entered = True
         return method
 
+    def _take_durable(self, inbound: Inbound, method: Method, payload: bytes, fin: bool) -> None:
+        """Durable work: the journal's from here on; the stream only waits for its end."""
+        if not fin:
+            raise CallError("items", "durable work takes no items: put them into the payload", code=2)
+        ttl = inbound.envelope.ttl
+        inbound.envelope.ttl = TTL_DEFAULT if ttl is None else min(ttl, DURABLE_TTL_MAX)
+        self.agent._running().durable.take(
+            inbound.contact, inbound.session, inbound.stream, inbound.envelope, method, payload
+        )
+
     def _refusal(self, contact: Contact, name: str, method: Method | None) -> CallError:
         """Policy before existence: a caller learns of no method that it may not call."""
-        if method is None and name and self.agent.allows(contact, name):
+        # Asked as if it were public: of what is not, whoever may call what is hears the same as of what is not there.
+        if name and self.agent.allows(contact, name, public=True):
             allowed = [m.name for m in self.methods if self.agent.allows(contact, m.name)]
-            return unknown_method(name, [n for n in allowed if not n.startswith("hermes.")])
+            error = unknown_method(name, [n for n in allowed if not n.startswith("hermes.")])
+            if not self.agent.allows(contact, name):
+                error.message += f"; {contact.name} is shown the methods marked public=True, and no others"
+            return error
         if method is None and not name:
             return CallError("no_method", "the call names no method, and this agent has no default one", code=2)
         called = name[:128] or "the default method"
@@ -131,14 +152,16 @@ class Server:
 
     async def ask(self, contact: Contact, method: str, payload: Any, ttl: float | None) -> Any:
         """A call back to whoever called."""
+        if isinstance(contact, LocalCall):
+            return await contact.ask(method, payload, ttl)
         return await self.agent.call_contact(contact, method, payload, ttl=ttl, reserved=True)
 
     def session_ended(self, contact: Contact, session: Session) -> None:
         """Volatile handlers have nobody left to answer to, unless their caller said `detach`."""
-        owners = [stream.owner for stream in session.places.streams.values()]
-        for inbound in owners:
-            if isinstance(inbound, Inbound):
-                inbound.abandoned()
+        owners = [stream.owner for stream in session.places.streams.values() if not stream.mine]
+        for owner in owners:
+            if owner is not None:
+                owner.abandoned()
 
     def recheck(self) -> None:
         """Policy or trust changed: what is no longer allowed ends now (attack 57)."""

@@ -24,7 +24,7 @@ SENT_RULES: dict[type, frozenset[SentState]] = {
     op.Postpone: frozenset({_WAITING, _ACCEPTED}),
     op.Move: frozenset({_WAITING}),
     op.MarkAccepted: frozenset({_WAITING, _ACCEPTED}),
-    op.MarkConsumed: frozenset({_WAITING, _ACCEPTED}),
+    op.MarkConsumed: frozenset({_WAITING, _ACCEPTED, _DONE}),
     op.MarkDone: frozenset({_WAITING, _ACCEPTED, _DEAD}),
     op.MarkDead: frozenset({_WAITING, _ACCEPTED}),
     op.Requeue: frozenset({_DEAD}),

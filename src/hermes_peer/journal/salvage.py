@@ -25,6 +25,8 @@ def salvage(old: Connection, new: Connection) -> None:
     Closes `old`. A row that cannot be read is not mentioned: the damaged file is kept for that.
     """
     try:
+        with suppress(sqlite3.Error):
+            old.execute("PRAGMA locking_mode=EXCLUSIVE").fetchall()
         new.execute("BEGIN IMMEDIATE")
         for side in (SENT, TAKEN):
             _rows(old, new, side)

@@ -250,7 +250,9 @@ def _limits(make: Make) -> None:
             break
         taken += 1
     assert 10 < taken < 80 and isinstance(error, JournalError) and "disk full" in str(error), (taken, error)
-    _refuses(JournalError, lambda: do(journal, op.Submit(a_sent("n", payload=b"x" * 60_000))), "new work on a full disk")
+    _refuses(
+        JournalError, lambda: do(journal, op.Submit(a_sent("n", payload=b"x" * 60_000))), "new work on a full disk"
+    )
     for i in range(taken):
         do(journal, op.Run(ONE, f"m-{i}"), op.Finish(ONE, f"m-{i}", b"x" * 15_000, 9_000))
     assert do(journal, op.Settle(ONE, tuple(f"m-{i}" for i in range(taken)))) == (taken,)

@@ -50,6 +50,8 @@ class Envelope(msgspec.Struct, omit_defaults=True, gc=False):
     detach: bool = False  # the handler goes on without its caller
     delivery: Literal["volatile", "durable"] = "volatile"
     idempotency_key: str = ""
+    round: int = 0  # rises when an operator sends a dead letter again: run what had failed
+    items: int = 0  # on END of durable work: how many stream items there are
 
 
 _encode = msgspec.json.Encoder().encode
@@ -70,6 +72,12 @@ def encode_open(envelope: Envelope, payload: bytes) -> bytes:
     """OPEN: the first message of a stream."""
     head = _encode(envelope)
     return _U32.pack(1, len(head)) + head + payload
+
+
+def encode_end(envelope: Envelope, payload: bytes) -> bytes:
+    """END: the last message of the called side."""
+    head = _encode(envelope)
+    return _U32.pack(4, len(head)) + head + payload
 
 
 def split_envelope(message: bytes) -> tuple[Envelope, bytes]:

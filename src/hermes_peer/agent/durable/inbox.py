@@ -58,7 +58,7 @@ class Inbox:
         self._taking: dict[tuple[bytes, str], asyncio.Future[None]] = {}
         self._waiting: deque[Work] = deque()
         self._running = 0
-        self._by_key: dict[tuple[bytes, str, str], str] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     # ------------------------------------------------------------------ taking
     def take(self, principal: bytes, envelope: Envelope, method: Method, payload: bytes, reader: Reader) -> None:
@@ -285,17 +285,27 @@ class Inbox:
         """Forget what was kept long enough."""
         await self.journal.commit(Expire(_now_ms()))
 
-    def close(self) -> None:
-        for work in list(self.works.values()):
-            if work.task is not None:
-                work.task.cancel()
+    @property
+    def running(self) -> bool:
+        return bool(self._tasks)
+
+    async def close(self) -> None:
+        """End the handlers without an outcome."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     # ------------------------------------------------------------------ for works
     def time(self) -> float:
         return self.loop.time()
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        return self._life.spawn(coroutine)
+        """A task of taken work: it gets the grace of a handler when the agent ends."""
+        task: asyncio.Task[Any] = self._life.server.context.copy().run(self.loop.create_task, coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     def keep_until(self, deadline: float) -> int:
         """Unix ms until which an outcome is kept: a day, and never less than the ttl."""

@@ -68,6 +68,7 @@ class Delivery(Outgoing):
     """The stream on which one work travels: OPEN, then ACCEPTED, then END. Its end never ends the work itself."""
 
     __slots__ = ("on_accepted",)
+    on_accepted: Callable[[], None]
 
     def message(self, body: bytes, fin: bool, cost: int) -> None:
         if body[0] == Kind.ACCEPTED:
@@ -101,10 +102,10 @@ class Outbox:
         method: str,
         payload: Any,
         *,
-        ttl: float | None,
-        message_id: str,
-        trace_id: str,
-        idempotency_key: str,
+        ttl: float | None = None,
+        message_id: str = "",
+        trace_id: str = "",
+        idempotency_key: str = "",
         type: str = "request",
     ) -> Sent:
         """Keep it, on disk; delivery goes on by itself. Raises UsageError (conflict), JournalError."""
@@ -349,9 +350,20 @@ class Outbox:
             wake.set()
 
     # ------------------------------------------------------------------ settling
+    def consumed_all(self, message_id: str) -> None:
+        """Whoever read the items of a finished work is done with them."""
+
+        async def settle() -> None:
+            entry = self.entries.get(message_id)
+            row = await asyncio.shield(entry.done) if entry is not None else await self.journal.sent(message_id)
+            if row is not None and row.state is SentState.DONE:
+                self._to_settle(msgspec.structs.replace(row, offset=items_of(row) or 0))
+
+        self._life.spawn(settle())
+
     def _to_settle(self, row: Sent) -> None:
-        """The receiver may forget it: told in batches."""
-        if not row.peer:
+        """The receiver may forget it, its items too, unless somebody may still read them. Told in batches."""
+        if not row.peer or row.offset < (items_of(row) or 0):
             return
         batch = self._unsettled.setdefault(row.peer, [])
         batch.append(row.message_id)
@@ -402,6 +414,11 @@ class Outbox:
 
     async def sweep(self) -> None:
         await self.journal.commit(op.Expire(_now_ms()))
+
+
+def items_of(row: Sent) -> int | None:
+    """How many stream items a finished work has; None while it is open."""
+    return read_end(row.outcome).items if row.outcome is not None else None
 
 
 def outcome_of(row: Sent) -> Any:

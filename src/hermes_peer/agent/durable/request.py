@@ -22,8 +22,8 @@ class WorkRequest(Request):
 
     def __init__(self, work: Work) -> None:
         self._work = work
-        self.begin(work.envelope, work.payload)
-        self.attempt = max(1, work.attempts)
+        self._of(work.envelope, work.payload)
+        self.attempt = work.envelope.attempt + max(0, work.attempts - 1)  # tries of the sender, runs of ours
         self.emitted = work.logged
 
     @property

@@ -26,6 +26,7 @@ class End(NamedTuple):
 
     value: Any
     error: CallError | None
+    items: int = 0  # how many stream items the work has
 
 
 def read_end(message: bytes, trace_id: str = "") -> End:
@@ -36,13 +37,14 @@ def read_end(message: bytes, trace_id: str = "") -> End:
     except (ProtocolError, ValueError) as bad:
         return End(None, CallError("bad_answer", f"the outcome cannot be read: {bad}", code=7))
     if envelope.type == "error":
-        return End(None, call_error(value if isinstance(value, dict) else {}, trace_id))
-    return End(value, None)
+        error = call_error(value if isinstance(value, dict) else {}, trace_id)
+        return End(None, error, envelope.items)
+    return End(value, None, envelope.items)
 
 
 def pause(attempts: int, asked: float | None = None) -> float:
     """Seconds before the next try after so many: 1, 2, 4 … 30 s and up to half of it more; or what the error asked."""
-    wait = min(LONGEST_S, FIRST_S * 2 ** max(0, attempts - 1)) * random.uniform(1.0, 1.5)
+    wait: float = min(LONGEST_S, FIRST_S * 2.0 ** max(0, attempts - 1)) * random.uniform(1.0, 1.5)
     return max(wait, asked or 0.0)
 
 

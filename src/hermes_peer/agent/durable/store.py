@@ -10,7 +10,6 @@ import asyncio
 import logging
 import os
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,7 +80,7 @@ class Durable:
             self.path,
             fingerprint=self._life.slot.identity.fingerprint,
             entropy=os.urandom,
-            now_ms=time.time_ns() // 1_000_000,
+            failpoint=self._fail,
         )
 
     async def begin(self) -> None:
@@ -92,14 +91,22 @@ class Durable:
             except JournalError:
                 pass  # told in `problem`; volatile work goes on
 
+    @property
+    def running(self) -> bool:
+        """Whether a handler of durable work runs."""
+        return self.inbox is not None and self.inbox.running
+
+    async def drain(self) -> None:
+        """The agent ends: what still runs stays RUNNING in the journal, and its contract decides at the next start."""
+        if self.inbox is not None:
+            await self.inbox.close()
+
     async def close(self) -> None:
         if self._opening is None:
             return
         if not self._opening.done():
             self._opening.cancel()
         await asyncio.gather(self._opening, return_exceptions=True)
-        if self.inbox is not None:
-            self.inbox.close()
         if self.journal is not None:
             await self._life.loop.run_in_executor(None, self.journal.close)
 

@@ -194,10 +194,11 @@ class Work:
     def _answer(self, value: Any, error: BaseException | None) -> bytes:
         if error is None:
             try:
-                return messages.RESPONSE_HEAD + jsons.encode(value, "result")
+                return messages.encode_end(Envelope("response", items=self.logged), jsons.encode(value, "result"))
             except (TypeError, ValueError) as bad:
                 error = CallError("bad_result", f"the result cannot be sent: {bad}", code=Code.ERROR_INTERNAL)
-        return messages.ERROR_HEAD + jsons.encode(error_body(self._as_call_error(error)), "error")
+        body = jsons.encode(error_body(self._as_call_error(error)), "error")
+        return messages.encode_end(Envelope("error", items=self.logged), body)
 
     def _as_call_error(self, error: BaseException) -> CallError:
         if isinstance(error, CallError):

@@ -1,0 +1,107 @@
+"""hermes.* methods of durable work: what a submitter may ask of the receiver, and an operator of either.
+
+Knows: requests and answers. Refuses to know: who may operate; the policy decides before. Called by: service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, Literal
+
+from hermes_peer.agent.context import CURRENT
+from hermes_peer.agent.durable.outbox import outcome_of
+from hermes_peer.agent.methods import Method
+from hermes_peer.errors import CallError, Code, UsageError, error_body
+from hermes_peer.journal.values import Sent, SentState
+
+if TYPE_CHECKING:
+    from hermes_peer.agent.agent import HermesAgent
+
+
+def durable_methods(agent: HermesAgent) -> list[Method]:
+    """settle, resume, cancel (for the submitting key only); ticket, dead (for operators of this agent)."""
+
+    def principal() -> bytes:
+        request = CURRENT.get()
+        assert request is not None
+        return bytes.fromhex(request.caller_fingerprint)
+
+    async def settle(ids: list[str]) -> int:
+        """The caller has the outcomes of these works of his: they may be forgotten."""
+        inbox, _ = await agent._running().durable.open()
+        return await inbox.settle(principal(), ids)
+
+    async def resume(message_id: str, offset: int = 0) -> AsyncIterator[Any]:
+        """Stream items of the caller's own work from an offset on, then its result."""
+        inbox, _ = await agent._running().durable.open()
+        async for item in inbox.resume(principal(), message_id, max(0, offset)):
+            yield item
+
+    async def cancel(message_id: str) -> bool:
+        """Give the caller's own work up."""
+        inbox, _ = await agent._running().durable.open()
+        return inbox.cancel(principal(), message_id)
+
+    async def ticket(message_id: str, wait: bool = False) -> dict[str, Any]:
+        """Where work that this agent submitted stands; with `wait`, once it has ended."""
+        found = agent.ticket(message_id)
+        if wait:
+            try:
+                await found.result()
+            except CallError:
+                pass  # the state below says what it was
+        _, outbox = await agent._running().durable.open()
+        row = await outbox.row(message_id)
+        if row is None:
+            raise CallError("unknown_ticket", f"this agent never submitted {message_id}", code=2)
+        return shown(row) | {"state": await found.state()}
+
+    async def dead(action: Literal["list", "show", "replay", "discard"], message_id: str = "") -> Any:
+        """The dead letters of this agent."""
+        _, outbox = await agent._running().durable.open()
+        request = CURRENT.get()
+        assert request is not None
+        try:
+            if action == "list":
+                return [shown(row) for row in await outbox.dead()]
+            if action == "replay":
+                return shown(await outbox.replay(message_id, request.caller))
+            if action == "discard":
+                await outbox.discard(message_id)
+                return {"message_id": message_id, "discarded": True}
+        except UsageError as error:
+            raise CallError("no_dead_letter", str(error), code=Code.ERROR_INVALID_REQUEST) from None
+        row = await outbox.row(message_id)
+        if row is None:
+            raise CallError("no_dead_letter", f"this agent knows of no {message_id}", code=2)
+        return shown(row) | {"payload": row.payload.decode("utf-8", "replace")[:10_000]}
+
+    return [
+        Method("hermes.settle", settle),
+        Method("hermes.resume", resume),
+        Method("hermes.cancel", cancel),
+        Method("hermes.ticket", ticket),
+        Method("hermes.dead", dead),
+    ]
+
+
+def shown(row: Sent) -> dict[str, Any]:
+    """A submitted work as people and programs see it."""
+    seen: dict[str, Any] = {
+        "message_id": row.message_id,
+        "state": row.state.name.lower(),
+        "target": row.target,
+        "method": row.method,
+        "attempts": row.attempts,
+        "created_ms": row.created_ms,
+        "expires_ms": row.expires_ms,
+        "offset": row.offset,
+    }
+    if row.requeued_ms:
+        seen |= {"requeued_ms": row.requeued_ms, "requeued_by": row.requeued_by}
+    if row.state in (SentState.DONE, SentState.DEAD):
+        try:
+            seen["result"] = outcome_of(row)
+        except CallError as error:
+            seen["error"] = error_body(error)
+    return seen
