@@ -88,3 +88,13 @@ def test_the_secret_that_the_peer_still_uses_outlives_any_number_of_links_that_d
         assert len(index._ids) == len(peer.ids) == len(peer.psks) * ATTEMPTS <= GENERATIONS * ATTEMPTS
     assert index.find(resume_id(psk(29), False, 0)) is not None
     assert index.find(resume_id(psk(1), False, 0)) is not None
+
+
+def test_a_side_that_is_only_ever_dialled_offers_a_secret_that_the_other_still_knows() -> None:
+    """Twenty links, all dialled by them; then we dial, before anything tells that our last LINK arrived (HPC-081)."""
+    index, peer = ResumeIndex(), known()
+    index.learn(peer, psk(1))
+    peer.dial_psk = psk(1)
+    for n in range(2, 20):
+        index.learn(peer, psk(n), resume_id(psk(n - 1), False, n))
+        assert peer.dial_psk == psk(n - 1)

@@ -6,6 +6,7 @@ Knows: both event loops, real limits of a process. Refuses to know: what the con
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import time
@@ -14,8 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from hermes_peer import HermesAgent, HermesError
+from hermes_peer import HermesAgent, HermesError, LinkError
 from hermes_peer.core.config import Config
+from hermes_peer.transport import base
+from hermes_peer.wire.address import Address
 
 from .rig import ROOT, clean, descriptors, free_port, make_caller, make_worker, pair, process, tcp, until
 
@@ -139,6 +142,33 @@ def test_hpc_088_cancellation_is_never_swallowed(tmp_path: Path) -> None:
             ended = two.offered.ended
             await until(lambda: ended["held"] == two.offered.ran["held"], "the handlers were cancelled")
             await until(lambda: ended["sleep"] == two.offered.ran["sleep"], "the handlers were cancelled")
+
+    clean(scenario)
+
+
+@pytest.mark.case("HPC-088")
+def test_hpc_088_a_dial_that_swallows_its_cancellation_does_not_hold_the_end_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `asyncio.wait_for` did until Python 3.12, when the connection failed in the moment of the cancellation."""
+    dialling = asyncio.Event()
+
+    async def deaf(address: Address, make_sink: object) -> None:
+        dialling.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+        raise LinkError("connection refused")
+
+    async def scenario() -> None:
+        async with pair(tmp_path) as two:
+            monkeypatch.setattr(base, "dial", deaf)
+            call = asyncio.ensure_future(two.a.call(two.to, "demo.echo", {}))
+            await dialling.wait()
+            async with asyncio.timeout(5):
+                await two.a.aclose()
+            with pytest.raises(HermesError):
+                await call
+            await two.a.__aenter__()
 
     clean(scenario)
 

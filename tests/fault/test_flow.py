@@ -106,6 +106,8 @@ def test_a_reader_that_leaves_gives_all_credit_back(tmp_path: Path) -> None:
             async for part in two.a.stream(two.to, "demo.bytes", {"n": 3 << 20}):
                 whole += len(part)
             assert whole == 3 << 20
+            passed_over = two.a.stream(two.to, "demo.bytes", {"n": 3 << 20})
+            assert await passed_over.result() == hashlib.sha256(pattern(0, 3 << 20)).hexdigest()
 
     clean(scenario, rounds=2)
 

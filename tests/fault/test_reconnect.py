@@ -239,7 +239,9 @@ def test_hpc_009_a_crowd_does_not_come_back_in_the_same_second(tmp_path: Path, m
                 show(f"round {round}: all back {time.monotonic() - back:.2f} s after the worker")
                 for times in attempts.values():
                     pauses = [b - a for a, b in itertools.pairwise(times)]
-                    assert all(pause >= 0.2 for pause in pauses), pauses  # the first pause is 0.25 to 0.5 s, then longer
+                    assert all(pause >= 0.2 for pause in pauses), (
+                        pauses
+                    )  # the first pause is 0.25 to 0.5 s, then longer
                     assert len(times) <= 12
                 worker.tell("counts")
                 counts = await worker.said()

@@ -30,7 +30,8 @@ TAKEN: dict[type, Any] = {
 }
 W, A, D, X = SentState
 TO_SENT = {  # (operation, from) -> to; what is not here is refused
-    **{(o, s): s for o in (op.Attempt, op.Postpone, op.MarkConsumed) for s in (W, A)},
+    **{(o, s): s for o in (op.Attempt, op.Postpone) for s in (W, A)},
+    **{(op.MarkConsumed, s): s for s in (W, A, D)},
     (op.Move, W): W,
     (op.MarkAccepted, W): A,
     (op.MarkAccepted, A): A,

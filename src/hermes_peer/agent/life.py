@@ -189,6 +189,11 @@ class Life:
         task.add_done_callback(self._background.discard)
         return task
 
+    @property
+    def running(self) -> bool:
+        """False once it is closing."""
+        return self._closing is None
+
     def readdress(self) -> None:
         """Methods or tags changed: tell the registry at once (mission I15)."""
         if self._presence is not None and self._closing is None:

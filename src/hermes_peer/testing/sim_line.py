@@ -55,6 +55,7 @@ class Way:
     """One direction of a line: first in, first out, later."""
 
     __slots__ = (
+        "_armed",
         "_clock",
         "_queue",
         "_shut",
@@ -86,6 +87,7 @@ class Way:
         self._clock = clock
         self._queue: deque[tuple[float, bytes]] = deque()
         self._shut = False
+        self._armed = False
 
     def write(self, data: bytes) -> None:
         """`data` on its way; empty data is the end."""
@@ -102,7 +104,8 @@ class Way:
 
     def wake(self) -> None:
         """Look again when the next bytes are due."""
-        if self._queue:
+        if self._queue and not self._armed:
+            self._armed = True
             self._clock.at(max(self._queue[0][0], self.stalled), self._arrive)
 
     def stall(self, until: float) -> None:
@@ -122,6 +125,7 @@ class Way:
         self.write(b"")
 
     def _arrive(self) -> None:
+        self._armed = False
         now, queue = self._clock.now, self._queue
         if self.line.dead or self.deliver is None:
             return

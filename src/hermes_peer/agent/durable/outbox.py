@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("hermes_peer.work")
 TTL_DEFAULT = 3600.0
 TTL_MAX = 30 * 86_400.0
+REACH_S = 10.0  # one attempt to find a line
+MARK_S = 0.05  # an answer that comes within it makes a note of the acceptance needless
 LATE_S = 10.0  # how long after its ttl an accepted work may still bring its answer
 RETENTION_S = 86_400.0
 FOR_EVER = float("inf")
@@ -58,6 +60,7 @@ class Entry:
         self.expires = expires
         self.next_try = 0.0
         self.call: Outgoing | None = None
+        self.answered = False  # its outcome is on the way to the disk
         self.accepted: asyncio.Future[None] = loop.create_future()
         self.done: asyncio.Future[Sent] = loop.create_future()
         if row.state is SentState.ACCEPTED:
@@ -126,9 +129,11 @@ class Outbox:
             delivery="durable",
             idempotency_key=idempotency_key,
         )
+        # Whoever would get it now is written down with it: that saves a commit before it is sent.
+        contact = self._life.directory.route(target, self.loop.time())
         row = Sent(
             message_id=envelope.message_id,
-            peer=b"",
+            peer=contact.peer.fingerprint if contact is not None else b"",
             target=target,
             method=method,
             envelope=msgspec.json.encode(envelope),
@@ -137,6 +142,7 @@ class Outbox:
             created_ms=now_ms,
             expires_ms=now_ms + int(ttl * 1000),
             next_try_ms=now_ms,
+            attempts=1 if contact is not None else 0,
         )
         self.fail("before-submit")
         (verdict,) = await self.journal.commit(op.Submit(row))
@@ -224,35 +230,41 @@ class Outbox:
         return expires if entry.call is not None else min(expires, entry.next_try)
 
     async def _send_all(self, target: str, due: list[Entry]) -> None:
+        """Write down to whom each goes and which attempt it is, all in one commit; then send, in order."""
+        routes: dict[bytes, Contact] = {}
+        changes: list[op.Operation] = []
+        whom: list[Contact] = []
         for entry in due:
-            contact = await self._contact(target, entry)
-            attempts = entry.row.attempts
-            changes: list[op.Operation] = []
-            if entry.row.peer != contact.peer.fingerprint and not entry.accepted.done():
-                changes.append(op.Move(entry.id, contact.peer.fingerprint))
-            if entry.envelope.attempt > attempts:
+            stays = entry.row.peer if entry.accepted.done() or entry.row.attempts > 0 else b""
+            contact = routes.get(stays)
+            if contact is None:
+                contact = routes[stays] = await self._contact(target, entry, stays)
+            whom.append(contact)
+            peer, attempt = contact.peer.fingerprint, entry.envelope.attempt
+            if entry.row.peer != peer:
+                changes.append(op.Move(entry.id, peer))
+            if attempt > entry.row.attempts:
                 changes.append(op.Attempt(entry.id, _now_ms()))
-            if changes:
-                await self.journal.commit(*changes)
-                entry.row = msgspec.structs.replace(
-                    entry.row, peer=contact.peer.fingerprint, attempts=max(attempts, entry.envelope.attempt)
-                )
-            self.fail("before-send")
-            self._send(entry, contact)
-            self.fail("after-send")
+            entry.row = msgspec.structs.replace(entry.row, peer=peer, attempts=max(attempt, entry.row.attempts))
+        if changes:
+            await self.journal.commit(*changes)
+        for entry, contact in zip(due, whom, strict=True):
+            if entry.call is None and not entry.done.done():
+                self.fail("before-send")
+                self._send(entry, contact)
+                self.fail("after-send")
 
-    async def _contact(self, target: str, entry: Entry) -> Contact:
+    async def _contact(self, target: str, entry: Entry, stays: bytes) -> Contact:
         """The agent first sent to, for as long as it may have the work; else whoever has the name now."""
         life = self._life
-        until = min(entry.expires, self.loop.time() + 10.0)
-        stays = entry.row.peer and (entry.accepted.done() or entry.row.attempts > 0)
-        if stays:
-            contact = life.directory.find_key(entry.row.peer, target)
-            if contact.session is None or contact.pump is None:
-                async with asyncio.timeout(max(0.0, until - self.loop.time())):
-                    await contact.ready(linked=True)
-            return contact
-        return await reach(life, target, until)
+        until = min(entry.expires, self.loop.time() + REACH_S)
+        if not stays:
+            return life.directory.route(target, self.loop.time()) or await reach(life, target, until)
+        contact = life.directory.find_key(stays, target)
+        if contact.session is None or contact.pump is None:
+            async with asyncio.timeout(max(0.0, until - self.loop.time())):
+                await contact.ready(linked=True)
+        return contact
 
     def _send(self, entry: Entry, contact: Contact) -> None:
         session = contact.session
@@ -270,6 +282,10 @@ class Outbox:
     def _accepted(self, entry: Entry) -> None:
         if not entry.accepted.done():
             entry.accepted.set_result(None)
+            self.loop.call_later(MARK_S, self._mark_accepted, entry)
+
+    def _mark_accepted(self, entry: Entry) -> None:
+        if not entry.done.done() and not entry.answered and self._life.running:
             self._life.spawn(self._mark(op.MarkAccepted(entry.id, entry.row.expires_ms)))
 
     async def _mark(self, operation: op.Operation) -> None:
@@ -280,7 +296,7 @@ class Outbox:
 
     def _ended(self, entry: Entry, future: asyncio.Future[Any]) -> None:
         entry.call = None
-        if future.cancelled() or entry.done.done():
+        if future.cancelled() or entry.done.done() or not self._life.running:
             return
         error = future.exception()
         if error is None:
@@ -293,6 +309,7 @@ class Outbox:
     async def _answered(self, entry: Entry, answer: bytes) -> None:
         error = read_end(answer, entry.envelope.trace_id).error
         if error is None:
+            entry.answered = True
             self.fail("before-outcome")
             await self._finish(entry, op.MarkDone(entry.id, answer, _now_ms() + int(RETENTION_S * 1000)))
             self.fail("after-outcome")
@@ -328,12 +345,13 @@ class Outbox:
 
     async def _finish(self, entry: Entry, operation: op.MarkDone | op.MarkDead) -> None:
         await self.journal.commit(operation)
-        row = await self.journal.sent(entry.id)
+        if isinstance(operation, op.MarkDone):
+            row = msgspec.structs.replace(entry.row, state=SentState.DONE, outcome=operation.outcome)
+        else:
+            row = msgspec.structs.replace(entry.row, state=SentState.DEAD, why=operation.why)
         self.entries.pop(entry.id, None)
         self._lanes.get(entry.row.target, {}).pop(entry.id, None)
         self._wake(entry)
-        if row is None:
-            return
         if not entry.accepted.done():
             entry.accepted.set_result(None)
         if not entry.done.done():
