@@ -104,8 +104,14 @@ class Agent:
         return self.ready.rpartition(" and ")[2].strip()
 
     def stop(self, number: int = signal.SIGTERM) -> int:
+        """Its exit code; a process that does not obey is killed, and that is a failure."""
         self.process.send_signal(number)
-        return self.process.wait(10)
+        try:
+            return self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
 
 
 def start(home: Path, *words: str, cwd: Path) -> Agent:

@@ -11,15 +11,23 @@ from tests.cli.conftest import Place, together
 
 
 def test_call(place: Place) -> None:
-    assert place.hp("call", "rich", "text.shout", "text=hi").stdout == '{"text": "HI"}\n'
-    done = place.hp("call", "rich", "echo", "n=3", 's="3"', "name=Ann", "list=[1]", "zero=007", "x=a=b", "--json")
     sent = {"n": 3, "s": "3", "name": "Ann", "list": [1], "zero": "007", "x": "a=b"}
-    assert json.loads(done.stdout) == {"result": sent} and done.stderr == ""
-    assert json.loads(place.hp("call", "rich", "echo", '{"a": {"b": null}}').stdout) == {"a": {"b": None}}
-    assert json.loads(place.hp("call", "rich", "echo", "-", input='{"a": "é"}').stdout) == {"a": "é"}
-    assert place.hp("call", "rich", "trace", "--trace-id", "abc").stdout == "abc\n"
-    done = place.hp("call", "rich", "slow", "seconds=0.01", "tag=quick")
-    assert done.stdout == "done\n" and done.stderr == "hermes-peer: thinking, 3 tokens\n"
+    words = ("n=3", 's="3"', "name=Ann", "list=[1]", "zero=007", "x=a=b")
+
+    def check(expected: str, *words: str, said: str = "", **more: str) -> None:
+        done = place.hp("call", "rich", *words, **more)
+        assert (done.stdout, done.stderr) == (expected + "\n", said)
+
+    together(
+        [
+            partial(check, '{"text": "HI"}', "text.shout", "text=hi"),
+            partial(check, json.dumps({"result": sent}), "echo", *words, "--json"),
+            partial(check, '{"a": {"b": null}}', "echo", '{"a": {"b": null}}'),
+            partial(check, '{"a": "é"}', "echo", "-", input='{"a": "é"}'),
+            partial(check, "abc", "trace", "--trace-id", "abc"),
+            partial(check, "done", "slow", "seconds=0.01", said="hermes-peer: thinking, 3 tokens\n"),
+        ]
+    )
 
 
 def test_what_a_peer_says_gives_no_orders_to_the_terminal(place: Place) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 
 import pytest
 
-from tests.cli.conftest import Place, codes, running, shell, terminal
+from tests.cli.conftest import Place, codes, running, shell, terminal, together
 
 
 def test_list(place: Place) -> None:
@@ -54,10 +55,17 @@ def test_thousands_of_records_into_head(place: Place, tmp_path_factory: pytest.T
 
 
 def test_terminals(place: Place) -> None:
-    assert "\x1b[32mconnected\x1b[0m" in terminal(place, "list")
-    for env in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
-        assert "\x1b" not in terminal(place, "list", **env)
+    def check(has: str, has_not: str, *words: str, columns: int = 80, **env: str) -> None:
+        seen = terminal(place, *words, columns=columns, **env)
+        assert has in seen and (not has_not or has_not not in seen)
+
+    together(
+        [
+            partial(check, "\x1b[32mconnected\x1b[0m", "", "list"),
+            partial(check, "connected", "\x1b", "list", NO_COLOR="1"),
+            partial(check, "connected", "\x1b", "list", TERM="dumb"),
+            partial(check, "link connected\r\n", "\x1b", "list", columns=20, NO_COLOR="1"),
+            partial(check, "Usage: hermes-peer", "\x1b", "call", "--help", columns=20),
+        ]
+    )
     assert "\x1b" not in place.hp("list", TERM="xterm-256color").stdout
-    narrow = terminal(place, "list", columns=20, NO_COLOR="1")
-    assert "agent rich\r\n" in narrow and "link connected\r\n" in narrow
-    assert "Usage: hermes-peer" in terminal(place, "call", "--help", columns=20)

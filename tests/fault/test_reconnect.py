@@ -31,6 +31,7 @@ from .rig import (
     BEAT,
     Pair,
     clean,
+    clean_each,
     free_port,
     link_of,
     make_caller,
@@ -205,8 +206,7 @@ def test_hpc_009_a_crowd_does_not_come_back_in_the_same_second(tmp_path: Path, m
         return await try_once(self, address)
 
     monkeypatch.setattr(contact_module.Contact, "_try", noted)
-    beat = Config(idle_s=1.0, busy_s=1.0)
-
+    beat = Config(idle_s=0.5, busy_s=0.5)
     monkeypatch.setattr(backoff, "FIRST_S", 0.5)
     monkeypatch.setattr(backoff, "LONGEST_S", 1.0)
 
@@ -366,15 +366,15 @@ def test_hpc_072_a_peer_that_moved_is_found_at_its_new_address(tmp_path: Path, m
 
 
 @pytest.mark.case("HPC-075")
-@pytest.mark.parametrize("method", ["demo.block", "demo.stall"])
-def test_hpc_075_a_caller_that_returns_while_the_worker_is_busy_is_served(tmp_path: Path, method: str) -> None:
+def test_hpc_075_a_caller_that_returns_while_the_worker_is_busy_is_served(tmp_path: Path) -> None:
     """`block` runs in a thread; `stall` stops the whole loop of the worker."""
 
-    async def scenario() -> None:
+    async def scenario(method: str) -> None:
+        home = tmp_path / method
         async with (
-            worker_process(tmp_path, tmp_path / "home") as (worker, there),
+            worker_process(tmp_path, home) as (worker, there),
             FaultProxy((there.host, there.port)) as p,
-            make_caller(tmp_path / "home") as a,
+            make_caller(home) as a,
         ):
             to = str(Address.tcp(*p.address, there.fingerprint))
             assert await a.call(to, "demo.echo", {"n": 0}) == {"n": 0}
@@ -395,7 +395,7 @@ def test_hpc_075_a_caller_that_returns_while_the_worker_is_busy_is_served(tmp_pa
             await p.until(lambda: len(p.links) == 1)  # none is accepted and deaf
             await settled(a)
 
-    clean(scenario)
+    clean_each(scenario, ["demo.block", "demo.stall"])
 
 
 @pytest.mark.case("HPC-081")

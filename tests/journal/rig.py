@@ -12,7 +12,7 @@ from hermes_peer.journal.sqlite import SqliteJournal
 from hermes_peer.journal.values import Limits
 from hermes_peer.testing.journal_contract import ONE, TWO, a_sent, a_taken, do
 
-__all__ = ["KEY", "ONE", "TWO", "a_sent", "a_taken", "do", "op", "opened", "raw"]
+__all__ = ["KEY", "ONE", "TWO", "a_sent", "a_taken", "do", "flipped", "op", "opened", "raw"]
 
 KEY = b"k" * 32
 
@@ -29,3 +29,14 @@ def raw(path: Path, sql: str, *parameters: Any) -> list[Any]:
         return db.execute(sql, parameters).fetchall()
     finally:
         db.close()
+
+
+def flipped(value: Any, bit: int) -> Any:
+    """The value of a column with one bit changed."""
+    if value is None:
+        return b""
+    if isinstance(value, int):
+        return value ^ (1 << bit)
+    data = bytearray(value or b"\0")
+    data[bit // 8 % len(data)] ^= 1 << bit % 8
+    return bytes(data)

@@ -9,7 +9,7 @@ import pytest
 from hermes_peer.journal import schema
 from hermes_peer.journal.schema import SENT, TAKEN, Side
 
-from .rig import a_sent, a_taken
+from .rig import a_sent, a_taken, flipped
 
 A_SENT = a_sent(seq=7, outcome=b"out", why="späť", requeued_by="me")
 A_TAKEN = a_taken(seq=9, idempotency_key="k", next_item=3, first_item=1)
@@ -19,16 +19,6 @@ ROWS = [(SENT, schema.sent_columns(A_SENT)), (TAKEN, schema.taken_columns(A_TAKE
 def test_rows_come_back() -> None:
     assert schema.sent_of(schema.sent_columns(A_SENT)) == A_SENT
     assert schema.taken_of(schema.taken_columns(A_TAKEN)) == A_TAKEN
-
-
-def flipped(value: Any, bit: int) -> Any:
-    if value is None:
-        return b""
-    if isinstance(value, int):
-        return value ^ (1 << bit)
-    data = bytearray(value or b"\0")
-    data[bit // 8 % len(data)] ^= 1 << bit % 8
-    return bytes(data)
 
 
 @pytest.mark.parametrize(("side", "row"), ROWS, ids=["sent", "taken"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,7 +91,7 @@ def add_token(home: Home, name: str, now: float) -> str:
         have = tokens(home)
         if any(each.name == name for each in have):
             raise UsageError(f"There is a token named {name} already; run first: hermes-peer token revoke {name}")
-        made = datetime.fromtimestamp(now, timezone.utc).date().isoformat()
+        made = datetime.fromtimestamp(now, UTC).date().isoformat()
         _write(home, [*have, Token(name, _hash(token), made)])
     return token
 

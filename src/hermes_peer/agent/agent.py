@@ -84,6 +84,7 @@ class HermesAgent(Offer):
         self.http = http
         self.socket = socket
         self.slot = slot  # which of the name's slots, for whoever needs that key and journal; None: the lowest free
+        self.takes_work = True  # False, before it runs: it only goes on with what was submitted in its slot
         self.threads = Threads(f"{self.name}-handler")
         self._asking = Asking()
         self._fanout = fanout.Guard()
@@ -255,7 +256,7 @@ class HermesAgent(Offer):
         idempotency_key: str = "",
         target_agent_id: str = "",
     ) -> Ticket:
-        """Durable work: on this disk when it returns, delivered and answered over lost lines and `kill -9` (mission L11).
+        """Durable work: on this disk when it returns, answered over lost lines and `kill -9` (mission L11).
 
         `ttl` (default an hour) counts while nobody can be reached, too. The same `message_id` or `idempotency_key`
         attaches to the work that is there. Raises UsageError (the id was used for other work), JournalError.

@@ -65,6 +65,7 @@ class Life:
         registry = FolderRegistry(agent.registry_path or home.registry_dir)
         self.directory = Directory(home, slot.identity.fingerprint, agent.name, registry)
         self.server = Server(agent, agent.methods, self.loop)
+        self.server.draining = not agent.takes_work  # then nothing that is sent to it is refused for good
         caps = caps_of(
             config,
             agent.name,

@@ -21,6 +21,7 @@ from hermes_peer.wire import jsons, messages
 from hermes_peer.wire.messages import Envelope, Kind, pack_item, split_envelope
 
 if TYPE_CHECKING:
+    from hermes_peer.access.home import Home
     from hermes_peer.agent.agent import HermesAgent
     from hermes_peer.agent.serving import Server
 
@@ -33,7 +34,7 @@ _ERROR = len(messages.ERROR_HEAD)
 _PROGRESS = int(Kind.PROGRESS)
 _KEY_SIZE = 32  # of a fingerprint: what stands for a door must never look like one
 
-OnAsk = Callable[[str, bytes], Any]
+OnAsk = Callable[["LocalCall", str, bytes], Any]
 
 
 class Principal:
@@ -235,7 +236,7 @@ class LocalCall:
                 "use the WebSocket, or Accept: text/event-stream",
                 code=Code.ERROR_AGENT_UNAVAILABLE,
             )
-        answer = self._on_ask(method, jsons.encode(payload if payload is not None else {}))
+        answer = self._on_ask(self, method, jsons.encode(payload if payload is not None else {}))
         if not inspect.isawaitable(answer):
             return answer
         left = self.ttl_left
@@ -315,7 +316,7 @@ def serve(
 
     `principal` is the caller in policy.toml: "door:NAME". `payload` is the JSON of an object. A `message_id` of the
     caller's own is handled once, however often it comes. `items`: `feed(json)` and `feed_end()` bring items.
-    `on_ask(method, json)` answers, now or awaited, what the handler asks back. Returns at once, also with a refusal:
+    `on_ask(call, method, json)` answers, now or awaited, what the handler asks back. Returns at once, also with a refusal:
     the LocalCall has the items and the answer. Raises UsageError if the agent does not run.
     """
     id, trace, span = new_ids()
@@ -341,3 +342,29 @@ def inherited() -> tuple[str, float] | None:
     """Trace id and seconds left of the request that the running handler serves; None outside of one."""
     request = CURRENT.get()
     return None if request is None else (request.trace_id, request.ttl_left)
+
+
+def describe(agent: HermesAgent, principal: str) -> dict[str, Any]:
+    """The methods that `principal` may call, with their schemas. Raises UsageError."""
+    return agent._running().server.locals.describe(principal)
+
+
+def cancel(agent: HermesAgent, principal: str, message_id: str) -> bool:
+    """Give up a running call that this very principal sent; False if there is none."""
+    return agent._running().server.locals.cancel(principal, message_id)
+
+
+def home_of(agent: HermesAgent) -> Home:
+    """The home of a running agent. Raises UsageError."""
+    return agent._running().home
+
+
+def state_of(agent: HermesAgent) -> str:
+    """ "ready", "draining" or "stopped"."""
+    life = agent._life
+    return "stopped" if life is None else "draining" if life.server.draining else "ready"
+
+
+def load_of(agent: HermesAgent) -> int:
+    """Calls whose handlers have not ended."""
+    return len(agent._running().server.running)

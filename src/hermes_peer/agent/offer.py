@@ -100,7 +100,7 @@ class Offer:
         """A periodic function was added while the agent runs."""
 
     def on_dead_letter(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Hear of durable work that was given up: `function(row)` with message_id, target, method, why (mission L15)."""
+        """Hear of durable work that was given up: `function(row)`, row with message_id, target, method, why (L15)."""
         self.dead_watchers.append(function)
         return function
 

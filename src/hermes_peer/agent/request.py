@@ -13,8 +13,8 @@ from hermes_peer.errors import CallError, Code, UsageError
 from hermes_peer.wire import jsons
 
 if TYPE_CHECKING:
-    from hermes_peer.wire.messages import Envelope
     from hermes_peer.agent.inbound import Inbound
+    from hermes_peer.wire.messages import Envelope
 
 
 class Request:

@@ -31,9 +31,15 @@ CORRUPT, CONSTRAINT, NOT_A_DATABASE = 11, 19, 26
 WAL_LIMIT = 16 << 20
 
 
+def _text(data: bytes) -> str:
+    """Our own columns hold no text, but a flipped bit can turn one into text: that must not be an error of SQLite."""
+    return data.decode(errors="surrogateescape")
+
+
 def connect(path: str) -> Connection:
     """The connection of the standard library, in autocommit mode."""
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+    db.text_factory = _text
     return cast(Connection, db)
 
 

@@ -34,10 +34,12 @@ class Room:
         self.full = False
         self.free = 0  # bytes, as of `look`
 
-    def look(self, free_pages: int) -> None:
-        """The free pages of the file now; asks the system for the disk."""
+    def look(self, free_pages: int, log: int) -> None:
+        """The free pages of the file now, and the bytes of the log that the file may still grow by; asks the system
+        for the disk.
+        """
         disk = os.statvfs(self._folder)
-        self.free = min(free_pages * PAGE, disk.f_bavail * disk.f_frsize)
+        self.free = min(free_pages * PAGE, disk.f_bavail * disk.f_frsize - log)
 
     def admit(self, body: int, unfinished: int, what: str) -> None:
         """Raises JournalError("disk full …") unless a new row fits and leaves room for the end of everything open."""

@@ -27,6 +27,8 @@ def salvage(old: Connection, new: Connection) -> None:
     try:
         with suppress(sqlite3.Error):
             old.execute("PRAGMA locking_mode=EXCLUSIVE").fetchall()
+            old.execute("PRAGMA writable_schema=ON").fetchall()  # else a file that is too short is refused as a whole
+            old.execute("PRAGMA query_only=ON").fetchall()
         new.execute("BEGIN IMMEDIATE")
         for side in (SENT, TAKEN):
             _rows(old, new, side)

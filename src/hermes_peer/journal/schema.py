@@ -133,7 +133,13 @@ def aside(side: str, row: Columns, why: str) -> Columns:
     """A row of hermes_aside: whose row it seems to be, and all that was read of it."""
     principal = row[1] if side == "taken" and isinstance(row[1], bytes) else b""
     id = row[2] if side == "taken" else row[1]
-    return side.encode(), principal, id if isinstance(id, bytes) else b"", why.encode(), _encode(row)
+    return (
+        side.encode(),
+        principal,
+        id if isinstance(id, bytes) else b"",
+        why.encode(),
+        repr(row).encode(errors="replace"),
+    )
 
 
 def sent_key(s: Sent) -> Columns:

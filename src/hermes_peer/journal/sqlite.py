@@ -61,7 +61,7 @@ class SqliteStore:
 
     def begin(self) -> None:
         self.db.execute("BEGIN IMMEDIATE")
-        self.room.look(self._measure())
+        self.room.look(self._measure(), min(self._written, self._wal()))
 
     def commit(self) -> None:
         self._failpoint("before commit")
@@ -103,7 +103,14 @@ class SqliteStore:
     # room and tidiness
 
     def no_room(self) -> None:
+        """Also a checkpoint, as the log is then written from its beginning and grows no more."""
         self.room.give_up()
+        try:
+            self.db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            self._written = 0
+        except sqlite3.Error as error:
+            if fault(error) is not Fault.FULL:
+                raise
 
     @property
     def untidy(self) -> bool:
@@ -171,10 +178,10 @@ class SqliteStore:
         counts = self.tables.counts
         for counter in (counts.sent, counts.taken, counts.peers, counts.principals):
             counter.clear()
-        for peer, state, n in self.db.execute("SELECT peer,state,count(*) FROM hermes_sent GROUP BY 1,2"):
+        for peer, state, n in self.db.execute("SELECT peer,state,count(*) FROM hermes_sent NOT INDEXED GROUP BY 1,2"):
             counts.sent[state] += n
             counts.peers[peer] += n if state != SentState.DONE else 0
-        for principal, state, n in self.db.execute("SELECT principal,state,count(*) FROM hermes_taken GROUP BY 1,2"):
+        for principal, state, n in self.db.execute("SELECT principal,state,count(*) FROM hermes_taken NOT INDEXED GROUP BY 1,2"):
             counts.taken[state] += n
             counts.principals[principal] += n
         counts.forget()

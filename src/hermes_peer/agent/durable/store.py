@@ -69,7 +69,8 @@ class Durable:
         self.inbox = Inbox(life, journal, self._fail)
         self.outbox = Outbox(life, journal, self._fail)
         self.outbox.watchers = life.agent.dead_watchers
-        taken, sent = await self.inbox.recover(), await self.outbox.recover()
+        taken = await self.inbox.recover() if life.agent.takes_work else 0
+        sent = await self.outbox.recover()
         if taken or sent:
             log.info("going on with %d taken and %d submitted works", taken, sent)
         life.spawn(self._sweep())
