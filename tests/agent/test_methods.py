@@ -78,7 +78,7 @@ def test_shapes(handler: Any, shape: Shape) -> None:
 def test_a_method() -> None:
     shout = Method("text.shout", coroutine, min_ttl=2, public=True)
     assert shout.arguments(b'{"text":"hi"}', REQUEST) == (("hi",), {})
-    assert (shout.kind, shout.shape, shout.idempotent, shout.default) == ("method", Shape.CALL, False, False)
+    assert (shout.kind, shout.shape, shout.contract, shout.default) == ("method", Shape.CALL, "", False)
     with pytest.raises(CallError, match="field `text`: expected str, got int"):
         shout.arguments(b'{"text":1}', REQUEST)
     assert repr(shout) == "<method text.shout call>"
@@ -99,6 +99,7 @@ def test_describe() -> None:
         "stream": False,
         "min_ttl": 2.0,
         "public": True,
+        "contract": "",
         "default": False,
     }
     assert Method("s", plain_stream).describe()["stream"] is True
@@ -111,8 +112,8 @@ def test_describe() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"contract": "idempotent"}, "durable work comes with a later release: leave contract= out"),
-        ({"contract": ""}, "leave contract= out"),
+        ({"contract": "often"}, 'contract= is "idempotent", "transactional" or left out'),
+        ({"contract": ""}, "contract= is"),
         ({"min_ttl": 0}, "min_ttl= is a number of seconds above 0, not 0"),
         ({"min_ttl": "5"}, "min_ttl= is a number of seconds above 0, not '5'"),
         ({"min_ttl": float("nan")}, "min_ttl="),
@@ -273,8 +274,9 @@ def test_nothing_marked(obj: Any) -> None:
 
 
 def test_marks_that_cannot_be() -> None:
-    with pytest.raises(UsageError, match="leave contract= out"):
-        method("x", contract="idempotent")
+    with pytest.raises(UsageError, match="contract= is"):
+        method("x", contract="often")(plain)
+        collect(plain)
     with pytest.raises(UsageError, match=r'a method needs a name: @method\("text.shout"\)'):
         method(plain)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="marks functions, not a property"):

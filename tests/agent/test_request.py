@@ -19,7 +19,7 @@ async def test_fields(home: Path) -> None:
         @served.method("fields")
         async def fields(request: Request) -> dict[str, Any]:
             assert request.message_id in repr(request)
-            with pytest.raises(UsageError, match="later release"):
+            with pytest.raises(UsageError, match="only durable work has a transaction"):
                 request.transaction()
             return {
                 "payload": request.payload,

@@ -185,7 +185,7 @@ async def test_detached(home: Path) -> None:
             stream.detach()
         go.set()
         await until(lambda: served.ended == ["whole"])
-        with pytest.raises(UsageError, match="later release"):
+        with pytest.raises(UsageError, match="submit"):
             await stream.resume(1)
 
 

@@ -327,7 +327,8 @@ def opened_by(message: bytes, fin: bool, session: Any) -> str:
     """What the called side makes of a stream's first message; it has no method, which is found out later."""
 
     class Refused:
-        def __init__(self, *_: Any) -> None: ...
+        def __init__(self, _: Any, contact: Any, session: Any, stream: Any, envelope: Any) -> None:
+            self.contact, self.session, self.stream, self.envelope = contact, session, stream, envelope
 
         def finished(self, value: Any, error: BaseException) -> None:
             refusals.append(error)
@@ -335,6 +336,7 @@ def opened_by(message: bytes, fin: bool, session: Any) -> str:
     refusals: list[Any] = []
     server = SimpleNamespace(served=0, draining=True)  # the first thing to be asked after the envelope was read
     server._admit = partial(serving.Server._admit, server)
+    server.take = partial(serving.Server.take, server)
     with patch.object(serving, "Inbound", Refused):
         serving.Server.serve(server, SimpleNamespace(session=session), SimpleNamespace(), message, fin, 64)  # type: ignore[arg-type]
     return "call" if refusals[0].code is Code.ERROR_INVALID_REQUEST else "nothing"

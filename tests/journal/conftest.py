@@ -1,19 +1,22 @@
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes_peer.journal.sqlite import SqliteJournal
 from tests.loops import *  # noqa: F403
 
-from collections.abc import Callable, Iterator  # noqa: E402
-from pathlib import Path  # noqa: E402
-from typing import Any  # noqa: E402
-
-import pytest  # noqa: E402
-
-from hermes_peer.journal.sqlite import SqliteJournal  # noqa: E402
-
-from .rig import opened  # noqa: E402
+from .rig import opened
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "journal"
+def path() -> Iterator[Path]:
+    """In memory where there is /dev/shm: what needs a disk (strace, tmpfs, power loss) brings its own."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as name:
+        yield Path(name) / "journal"
 
 
 @pytest.fixture

@@ -62,8 +62,14 @@ def test_every_page_in_turn(path: Path, make: Any, whole: bytes) -> None:
             assert beside(path, "damaged-1").exists() and "damaged-1" in journal.notice
         if (sent, taken) != (40, 40):
             assert journal.notice
-        do(journal, op.Take(a_taken("new")))
+        first = journal.commit(op.Take(a_taken("new"))).exception(5)
         journal.close()
+        if first is not None:  # a clean journal is not checked as a whole: it stops where it meets the damage
+            assert "malformed" in str(first) and "Restart" in str(first)
+            journal = make()
+            assert journal.origin is Origin.SALVAGED and max(look(journal)) == 40
+            do(journal, op.Take(a_taken("new")))
+            journal.close()
     assert times > 8 and salvaged > 70 * times, (times, salvaged)  # the worst is the root of one table: half is lost
 
 

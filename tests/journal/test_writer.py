@@ -179,7 +179,12 @@ def test_an_error_of_ours_does_not_leave_callers_waiting(make: Any) -> None:
 
 def test_a_wrong_value_fails_alone(make: Any) -> None:
     journal = make()
-    bad: list[Any] = [op.Attempt(None, 1), op.Attempt("m-1", 1 << 70), "nonsense", op.Submit(a_sent("m-2", payload="text"))]
+    bad: list[Any] = [
+        op.Attempt(None, 1),
+        op.Attempt("m-1", 1 << 70),
+        "nonsense",
+        op.Submit(a_sent("m-2", payload="text")),
+    ]
     do(journal, op.Submit(a_sent()))
     for each in bad:
         assert journal.commit(each).exception(5) is not None

@@ -169,6 +169,16 @@ class LocalCall:
             return jsons.decode(body)
         raise call_error(jsons.decode(body), self.trace_id)
 
+    @property
+    def stays(self) -> bool:
+        """It said that it goes on without its caller."""
+        return self.owner.envelope.detach or self.owner.envelope.delivery == "durable"
+
+    def stop(self, why: CallError) -> None:
+        """End it; `why` is the answer if the handler obeys."""
+        if self._answer is None:
+            self.owner.stop(why)
+
     def cancel(self) -> None:
         """Give it up: the handler is cancelled, and the answer says so."""
         if self._answer is None:

@@ -154,8 +154,8 @@ class Stream:
         self._detached = True
 
     async def resume(self, offset: int) -> None:
-        """Go on from an offset in another process: for durable streams. Raises UsageError for now."""
-        raise UsageError("durable work comes with a later release; a lost line needs no resume, it heals by itself")
+        """Raises UsageError: what goes on in another process is durable work, and its ticket has `items(offset)`."""
+        raise UsageError("a lost line heals by itself; what must outlive a process is for submit() and its ticket's items()")
 
     async def aclose(self) -> None:
         """Leave. Harmless twice, and from any task."""

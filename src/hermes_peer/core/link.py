@@ -1,7 +1,6 @@
 """The link: one transport's life from its first byte to its last. When it dies, nothing else dies with it.
 
-Knows: records, LINK, heartbeat, CLOSE (spec: handshake, session). Refuses to know: streams, trust, sockets, and how
-keys come about (greeting).
+Knows: records, LINK, heartbeat, CLOSE (spec: handshake, session). Refuses to know: streams, trust, sockets, greetings.
 Called by: the pump (bytes in, bytes out, time); it asks its Host, which is the node, what to do with whom.
 """
 
@@ -349,10 +348,8 @@ class Link:
         """Whether take() would give something now."""
         if self._raw or self._frames or self._ping is not None or self._pong is not None:
             return True
-        if self.state is not LinkState.OPEN or self.session is None:
-            return False
-        ack_at = self.session.receiver.ack_at
-        return self.session.pending() or (ack_at is not None and now >= ack_at)
+        session = self.session if self.state is LinkState.OPEN else None
+        return session is not None and (session.pending() or now >= (session.receiver.ack_at or now + 1))
 
     def take(self, now: float) -> bytes:
         """Bytes to write now: one record at the most. Call again until it gives nothing."""

@@ -6,6 +6,7 @@ Called by: app, websocket, desk. There are no cookies, so nothing is sent by a b
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -173,9 +174,14 @@ def _unauthorised(why: str, error: str) -> Refusal:
 
 
 def _loopback(client: Any) -> bool:
+    return bool(client) and _is_loopback(client[0])
+
+
+@functools.lru_cache(1024)
+def _is_loopback(host: Any) -> bool:
     try:
-        address = ipaddress.ip_address(client[0])
-    except (TypeError, ValueError):
+        address = ipaddress.ip_address(host)
+    except ValueError:
         return False
     mapped = getattr(address, "ipv4_mapped", None)
     return (mapped or address).is_loopback

@@ -90,13 +90,14 @@ class Posting:
         while (message := await call.next_message()) is not None:
             if message[0] in (Kind.ITEM, Kind.RAW):
                 size += len(message)
-                if size > self.body_max:
-                    said = f"the items are more than {self.body_max} bytes; ask for a stream: Accept: {SSE}"
-                    call.owner.stop(CallError("items_too_large", said, code=Code.ERROR_RESOURCE_EXHAUSTED))
+                if size <= self.body_max:
+                    item = answers.item_of(message)
+                    items.append(item.get("item", item))
+                elif items:
                     items.clear()
-                elif not items or items is not None:
-                    items.append(answers.item_of(message))
-        return [item.get("item", item) for item in items]
+                    said = f"the items are more than {self.body_max} bytes; ask for a stream: Accept: {SSE}"
+                    call.stop(CallError("items_too_large", said, code=Code.ERROR_RESOURCE_EXHAUSTED))
+        return items
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes:
         """The whole body. Raises Refusal: 413 before all of it was read, 408 for one that does not come."""
@@ -105,20 +106,22 @@ class Posting:
             raise self._too_large(int(announced))
         parts: list[bytes] = []
         size = 0
+        end = asyncio.get_running_loop().time() + BODY_S
         try:
-            async with asyncio.timeout(BODY_S):
-                while True:
-                    async with asyncio.timeout(BODY_IDLE_S):
-                        event = await receive()
-                    if event["type"] == "http.disconnect":
-                        raise Gone
-                    part = event.get("body", b"")
-                    size += len(part)
-                    if size > self.body_max:
-                        raise self._too_large(size)
-                    if not event.get("more_body", False):
-                        return b"".join((*parts, part)) if parts else part
-                    parts.append(part)
+            while True:
+                async with asyncio.timeout(BODY_IDLE_S):
+                    event = await receive()
+                if event["type"] == "http.disconnect":
+                    raise Gone
+                part = event.get("body", b"")
+                size += len(part)
+                if size > self.body_max:
+                    raise self._too_large(size)
+                if not event.get("more_body", False):
+                    return b"".join((*parts, part)) if parts else part
+                parts.append(part)
+                if asyncio.get_running_loop().time() > end:
+                    raise TimeoutError
         except TimeoutError:
             raise refused(408, "slow_body", "the body did not come in time; send it whole and at once") from None
 
@@ -223,7 +226,7 @@ def event(meta: Meta, payload: dict[str, Any]) -> bytes:
 
 def leave(call: LocalCall) -> None:
     """Whoever called has gone: cancel, or let it go on where he said so."""
-    if call.owner.envelope.detach or call.owner.envelope.delivery == "durable":
+    if call.stays:
         call.detach()
     else:
         call.cancel()

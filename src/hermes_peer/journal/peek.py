@@ -28,7 +28,9 @@ def peek(path: Path, *, message_id: str = "", state: SentState | None = None) ->
     try:
         db = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=BUSY_S, isolation_level=None)
         with contextlib.closing(db):
-            rows = db.execute(f"SELECT {SENT.whole} FROM {SENT.table} WHERE {where} ORDER BY seq", parameters).fetchall()
+            rows = db.execute(
+                f"SELECT {SENT.whole} FROM {SENT.table} WHERE {where} ORDER BY seq", parameters
+            ).fetchall()
     except sqlite3.Error as error:
         raise JournalError(f"The journal {path} cannot be read: {error}.") from error
     return [sent_of(row) for row in rows if not SENT.damage(row)]

@@ -123,7 +123,7 @@ class SqliteStore:
         try:
             self._failpoint("before checkpoint")
             if idle:
-                self.db.execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES})").fetchall()
+                self._vacuum()
                 self._write_meta(replace(self._meta, tick=self._meta.tick + 1))
             self.db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
             if idle:
@@ -153,6 +153,17 @@ class SqliteStore:
                 pass
             self._lock.release()
 
+    def _vacuum(self) -> None:
+        """Gives freed pages back. A single call of the pragma frees one page, however many it is asked for, as sqlite3
+        does not step on behind a row without columns.
+        """
+        free = self.db.execute("PRAGMA freelist_count").fetchone()[0]
+        if free:
+            self.db.execute("BEGIN IMMEDIATE")
+            for _ in range(min(free, VACUUM_PAGES)):
+                self.db.execute("PRAGMA incremental_vacuum(1)").fetchall()
+            self.db.execute("COMMIT")
+
     def _write_meta(self, meta: identity.Meta) -> None:
         self.db.execute("BEGIN IMMEDIATE")
         identity.write_meta(self.db, meta)
@@ -181,7 +192,9 @@ class SqliteStore:
         for peer, state, n in self.db.execute("SELECT peer,state,count(*) FROM hermes_sent NOT INDEXED GROUP BY 1,2"):
             counts.sent[state] += n
             counts.peers[peer] += n if state != SentState.DONE else 0
-        for principal, state, n in self.db.execute("SELECT principal,state,count(*) FROM hermes_taken NOT INDEXED GROUP BY 1,2"):
+        for principal, state, n in self.db.execute(
+            "SELECT principal,state,count(*) FROM hermes_taken NOT INDEXED GROUP BY 1,2"
+        ):
             counts.taken[state] += n
             counts.principals[principal] += n
         counts.forget()

@@ -48,11 +48,12 @@ class Runner:
     ) -> asyncio.Task[None] | None:
         """Run the first step now. Returns the task that carries the rest on, or None if there is no rest."""
         loop = self._loop
-        if asyncio.current_task(loop) is not None:  # called from inside a task: it cannot be nested
-            return self._carry(self._make(), coroutine, None, context, done, fresh=True)
         task = self._idle
         if task is None or task.cancelling():  # a first step may have cancelled itself, or somebody all tasks
             task = self._make_idle()
+        around = asyncio.current_task(loop)  # a door calls from inside a task: it steps aside for this one step
+        if around is not None:
+            _leave_task(loop, around)
         _enter_task(loop, task)
         try:
             waiting_on = context.run(coroutine.send, None)
@@ -69,6 +70,8 @@ class Runner:
             return self._carry((task, job), coroutine, waiting_on, context, done)
         finally:
             _leave_task(loop, task)
+            if around is not None:
+                _enter_task(loop, around)
         done(value, error)
         return None
 
@@ -99,8 +102,6 @@ class Runner:
         waiting_on: Any,
         context: contextvars.Context,
         done: Done,
-        *,
-        fresh: bool = False,
     ) -> asyncio.Task[None]:
         task, job = made
         job.coroutine, job.waiting_on, job.context, job.done = coroutine, waiting_on, context, done

@@ -50,7 +50,7 @@ class Type(IntEnum):
     GOODBYE = 16  # nothing follows
 
 
-class Meta(msgspec.Struct, frozen=True, gc=False):
+class Meta(msgspec.Struct, frozen=True, gc=False, tag_field="version", tag=VERSION):
     """Who, what, how long. `receiver_id` None: nobody by name (a door's own agent).
 
     `ttl` in seconds left. Ids and trace are texts; only canonical UUIDs and 32 hex digits have a binary form.
@@ -61,7 +61,6 @@ class Meta(msgspec.Struct, frozen=True, gc=False):
     receiver_id: str | None = None
     ttl: float = 0
     trace_id: str = ""
-    version: str = VERSION
 
 
 class Message(msgspec.Struct, frozen=True):
