@@ -1,5 +1,7 @@
 """A new home in a temporary folder, and a clock that stands still."""
 
+import tempfile
+
 import pytest
 
 from hermes_peer.access.home import Home
@@ -9,9 +11,10 @@ A, B, C = "a1" * 32, "b2" * 32, "c3" * 32
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
-    (tmp_path / "run").mkdir(mode=0o700)
-    return Home.open(tmp_path / "home")
+    # Short: under a long tmp_path the sockets would go to the user's real folder, and these tests plant things there.
+    with tempfile.TemporaryDirectory(prefix="hp-", dir="/tmp") as run:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", run)
+        yield Home.open(tmp_path / "home")
 
 
 @pytest.fixture

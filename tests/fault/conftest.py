@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 from collections.abc import Iterator
 
 import pytest
+
+
+@pytest.fixture(autouse=True)
+def own_sockets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A runtime folder for each test, with a short path, as the sockets of all agents of this user lie in one."""
+    with tempfile.TemporaryDirectory(prefix="hf-") as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        yield
 
 
 @pytest.fixture(autouse=True)

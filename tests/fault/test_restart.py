@@ -47,7 +47,7 @@ def test_the_first_example_works_in_an_empty_folder_with_an_empty_home(tmp_path:
         folder = tmp_path / "project"
         for each in (home, folder):
             each.mkdir(exist_ok=True)
-        gone = ("HERMES_PEER_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME")
+        gone = ("HERMES_PEER_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME")
         env = {name: value for name, value in os.environ.items() if name not in gone} | {"HOME": str(home)}
         async with process(folder, AGENT, env=env) as worker:
             said = [await worker.line()]

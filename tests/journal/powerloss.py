@@ -1,7 +1,7 @@
 """A disk in memory under SQLite that can lose power, and a connection like sqlite3's on top of it. Needs apsw.
 
 A write is only promised once the file was synced. At a cut, of what was not: all is dropped, or a prefix is kept, or a
-random part, each write perhaps torn at 512 bytes. The same disk can be small (SQLITE_FULL) or fail a sync (SQLITE_IOERR).
+random part, each write perhaps torn at 512 bytes. The same disk can be small (SQLITE_FULL) or fail a sync (IOERR).
 """
 
 from __future__ import annotations

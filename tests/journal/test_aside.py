@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hermes_peer.journal.schema import SENT, TAKEN, Side
+from hermes_peer.journal.values import Kind, Origin
 
 from .rig import ONE, a_sent, a_taken, do, flipped, op, raw
 
@@ -67,6 +68,11 @@ def test_bits_flipped_in_the_file(path: Path, make: Any, tmp_path: Path) -> None
         else:
             loud += 1
             assert again.set_aside().result(5) or "damaged" in again.notice, f"bit {bit}"
+            verdict = do(again, op.Take(rows[2]))[0]
+            if again.origin is not Origin.SALVAGED:
+                assert verdict.kind is Kind.REFUSED, f"bit {bit}: it would run a second time"
+            checked = again._writer._store.db.execute("PRAGMA integrity_check").fetchone()[0]
+            assert checked == "ok", f"bit {bit}: {checked}"
         again.close()
         for each in folder.iterdir():
             each.unlink()

@@ -91,7 +91,7 @@ def test_killed_at_random_again_and_again(place: Path) -> None:
 
 
 def test_an_fsync_that_fails_by_strace(tmp_path: Path) -> None:
-    """The real thing: EIO from the kernel at an fdatasync. The journal stops, the restart finds all that was promised."""
+    """The real thing: EIO from the kernel at an fdatasync. The journal stops; the restart finds what was promised."""
     if not shutil.which("strace"):
         pytest.skip("no strace here: test_powerloss fails the sync in the simulated disk")
     code = (

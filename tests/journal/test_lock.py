@@ -36,6 +36,6 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_the_lock_goes_with_its_process(path: Path) -> None:
-    code = "import os, sys; from tests.journal.rig import opened; from pathlib import Path; opened(Path(sys.argv[1])); os._exit(0)"
+    code = "import os, sys, pathlib; from tests.journal.rig import *; opened(pathlib.Path(sys.argv[1])); os._exit(0)"
     subprocess.run([sys.executable, "-c", code, str(path)], check=True)
     Lock(path).release()

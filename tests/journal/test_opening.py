@@ -59,7 +59,7 @@ def test_files_are_for_the_owner_only(path: Path, make: Any) -> None:
 
 def test_another_key(path: Path, make: Any) -> None:
     make().close()
-    with pytest.raises(JournalError, match="belongs to the key 6b6b6b.*, not to 787878"):
+    with pytest.raises(JournalError, match=r"belongs to the key 6b6b6b.*, not to 787878"):
         make(key=b"x" * 32)
     assert make(key=KEY).origin is Origin.SAME, "and nothing was changed by the attempt"
 
@@ -115,7 +115,10 @@ def test_only_an_unclean_one_is_checked(path: Path, make: Any, monkeypatch: pyte
     make().close()
     make().close()
     assert checks == []
-    crashed = "from tests.journal.rig import *; import sys, os; from pathlib import Path; opened(Path(sys.argv[1])); os._exit(1)"
+    crashed = (
+        "from tests.journal.rig import *; import sys, os; from pathlib import Path;"
+        " opened(Path(sys.argv[1])); os._exit(1)"
+    )
     import subprocess
     import sys
 

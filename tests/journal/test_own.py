@@ -79,11 +79,11 @@ def test_behind_a_view_or_a_trigger_of_its_own(journal: Any) -> None:
 
 
 def test_a_statement_of_ours_cannot_be_borrowed_from_the_cache(journal: Any) -> None:
-    with pytest.raises(sqlite3.DatabaseError, match="not authorized|prohibited"):
+    with pytest.raises(sqlite3.DatabaseError, match=r"not authorized|prohibited"):
         journal.transaction(lambda c: c.execute("DELETE FROM hermes_sent WHERE seq=?", (1,))).result(5)
     do(journal, op.MarkDone("m-1", b""), op.Discard("m-1"))  # now it is in the cache
     do(journal, op.Submit(a_sent()))
-    with pytest.raises(sqlite3.DatabaseError, match="not authorized|prohibited"):
+    with pytest.raises(sqlite3.DatabaseError, match=r"not authorized|prohibited"):
         journal.transaction(lambda c: c.execute("DELETE FROM hermes_sent WHERE seq=?", (2,))).result(5)
 
 

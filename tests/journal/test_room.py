@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -36,10 +37,12 @@ def test_the_disk_must_have_room_for_the_log_too(path: Path) -> None:
 def test_admissions_of_one_batch_add_up(path: Path) -> None:
     room = Room(path, Limits(ballast=0, outcome_room=0))
     room.look(100, 0)
-    with pytest.raises(JournalError):
-        for _ in range(100):
+    admitted = 0
+    with contextlib.suppress(JournalError):
+        while admitted < 100:
             room.admit(4 * PAGE, 0, "new work")
-    assert room.free > 0
+            admitted += 1
+    assert 5 < admitted < 15 and room.free > 0
 
 
 def test_the_ballast_is_of_real_blocks(path: Path) -> None:

@@ -115,7 +115,7 @@ from tests.journal.rig import *
 from hermes_peer.errors import JournalError
 from hermes_peer.journal.values import Limits
 folder = Path(sys.argv[1])
-journal = opened(folder / "j", limits=Limits(ballast=200 << 10, outcome_room=4096), idle_s=0.0)
+journal = opened(folder / "j", limits=Limits(ballast=400 << 10, outcome_room=4096), idle_s=0.0)
 taken = 0
 while True:
     promise = journal.commit(op.Take(a_taken(f"m-{{taken}}", payload=b"x" * 3000)), op.Run(ONE, f"m-{{taken}}"))
@@ -129,12 +129,12 @@ try:
         pass
 except OSError:
     pass
-for i in range(min(taken, 15)):
+for i in range(min(taken, 10)):
     do(journal, op.Finish(ONE, f"m-{{i}}", b"x" * 2000, 9))
 assert not journal.gauges().stopped, journal.gauges().stopped
 filler.close()
 (folder / "filler").unlink()
-do(journal, op.Settle(ONE, tuple(f"m-{{i}}" for i in range(15))))
+do(journal, op.Settle(ONE, tuple(f"m-{{i}}" for i in range(10))))
 do(journal, op.Take(a_taken("again")))
 journal.close()
 again = opened(folder / "j")
@@ -155,7 +155,7 @@ def test_a_real_disk_that_is_full(tmp_path: Path) -> None:
     done = subprocess.run(["unshare", "-rm", "sh", "-c", command], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     taken, left, origin, *notice = done.stdout.split()
-    assert int(taken) > 20 and int(left) == int(taken) - 15 + 1 and origin == "same" and not notice
+    assert int(taken) > 20 and int(left) == int(taken) - 10 + 1 and origin == "same" and not notice
 
 
 def test_a_file_that_cannot_grow(path: Path, make: Any) -> None:

@@ -94,7 +94,7 @@ async def test_a_cancelled_caller_loses_and_doubles_nothing(make: Any) -> None:
 
 
 def test_a_handler_that_rolls_back_takes_nobody_with_it(make: Any) -> None:
-    """INSERT OR ROLLBACK ends the transaction of the whole batch: the others are carried out anew, the handler is not."""
+    """INSERT OR ROLLBACK ends the transaction of the whole batch: the others are carried out anew, the handler not."""
     gate = Gate("before commit")
     journal = make(failpoint=gate)
     journal.transaction(lambda sql: sql.execute("CREATE TABLE t (id PRIMARY KEY)")).result(5)

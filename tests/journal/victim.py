@@ -1,14 +1,16 @@
 """A process that works on a journal until it is killed. `python -m tests.journal.victim PATH POINT N`.
 
-At the N-th time that failpoint POINT is passed, it kills itself (POINT "-": it waits to be killed). What was accepted is
-told on stdout, one line for each, unbuffered: what was read there was promised.
+At the N-th time that failpoint POINT is passed, it kills itself (POINT "-": it waits to be killed). What was accepted
+is told on stdout, one line for each, unbuffered: what was read there was promised.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,9 @@ def main(path: str, point: str, n: str) -> None:
     journal = opened(Path(path), failpoint=failpoint, idle_s=0.0)
     journal.transaction(lambda sql: sql.execute("CREATE TABLE IF NOT EXISTS effects (id PRIMARY KEY)")).result()
     first = len(journal.find_taken(limit=100_000).result())
-    for i in range(first, first + 400):
+    for i in itertools.count(first):
+        if "checkpoint" in point:
+            time.sleep(0.002)  # the writer is idle now and then
         id = f"m-{i}"
 
         def effect(sql: Any, id: str = id) -> None:
@@ -43,7 +47,6 @@ def main(path: str, point: str, n: str) -> None:
         for word, promise in steps:
             promise.result(30)
             os.write(1, f"{word} {id}\n".encode())
-    journal.close()
 
 
 if __name__ == "__main__":

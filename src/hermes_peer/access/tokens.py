@@ -43,7 +43,7 @@ class Token:
 
 
 class Tokens:
-    """The tokens of one home, read again whenever the file changes. A broken file lets nobody in; `.problem` says so."""
+    """The tokens of one home, read again when the file changes. A broken file lets nobody in; `.problem` says so."""
 
     def __init__(self, home: Home) -> None:
         self._file = home.path / FILE

@@ -201,7 +201,10 @@ class HermesAgent(Offer):
         if durable:
             _, outbox = await life.durable.open()
             row = await outbox.submit(target, event, payload, ttl=ttl, type="event")
-            await self.ticket(row.message_id).accepted()
+            ticket = self.ticket(row.message_id)
+            await ticket.accepted()
+            if await ticket.state() == "dead":
+                await ticket.result()
             return
         envelope = make_envelope(event, ttl, type="event")
         data = jsons.encode(payload) if payload is not None else _EMPTY

@@ -43,13 +43,7 @@ def make_envelope(
 
     Raises CallError (DeadlineExceeded) if nothing is left.
     """
-    # The difference is NaN, and thus true, for NaN and infinity.
-    if ttl is not None and (not isinstance(ttl, int | float) or isinstance(ttl, bool) or ttl - ttl):
-        raise UsageError(f"ttl is a finite number of seconds, or None for the default, not {ttl!r}")
-    if trace_id and not (isinstance(trace_id, str) and len(trace_id) <= ID_MAX and trace_id.isprintable()):
-        raise UsageError(f"a trace_id has 1 to {ID_MAX} printable characters")
-    if message_id:
-        _check_id(message_id)
+    check_call(ttl, trace_id, message_id)
     request = CURRENT.get()
     if request is not None:
         left = request.ttl_left
@@ -76,10 +70,22 @@ def make_envelope(
     )
 
 
-def _check_id(message_id: str) -> None:
-    fits = isinstance(message_id, str) and len(message_id) <= ID_MAX
-    if not (fits and message_id.isascii() and message_id.isprintable()):
-        raise UsageError(f"a message_id has 1 to {ID_MAX} printable ASCII characters")
+def check_call(ttl: Any, trace_id: Any, message_id: Any, idempotency_key: Any = "") -> None:
+    """Raises UsageError for what no envelope can carry."""
+    # The difference is NaN, and thus true, for NaN and infinity.
+    if ttl is not None and (not isinstance(ttl, int | float) or isinstance(ttl, bool) or ttl - ttl):
+        raise UsageError(f"ttl is a finite number of seconds, or None for the default, not {ttl!r}")
+    if trace_id and not (isinstance(trace_id, str) and len(trace_id) <= ID_MAX and trace_id.isprintable()):
+        raise UsageError(f"a trace_id has 1 to {ID_MAX} printable characters")
+    if message_id:
+        _check_id("a message_id", message_id)
+    if idempotency_key:
+        _check_id("an idempotency_key", idempotency_key)
+
+
+def _check_id(what: str, id: Any) -> None:
+    if not (isinstance(id, str) and len(id) <= ID_MAX and id.isascii() and id.isprintable()):
+        raise UsageError(f"{what} has 1 to {ID_MAX} printable ASCII characters")
 
 
 class Outgoing:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from hermes_peer.access.names import check_agent_name
 from hermes_peer.access.policy import Policy
 from hermes_peer.access.trust import Trust
 from hermes_peer.core.config import Caps
@@ -200,9 +201,42 @@ class Directory:
     def _pinned(self, name: str, fingerprint: str) -> list[Address]:
         return [a for a in self.trust.address(name) if a.fingerprint in ("", fingerprint)]
 
-    def find_key(self, key: bytes, name: str) -> Contact:
-        """The contact of one key, which is called `name` here."""
-        return self._contact(key, name)
+    def find_key(self, key: bytes, target: str) -> Contact:
+        """The contact of one key that was found under `target`. Raises LinkError if it is not trusted any more."""
+        if "://" in target:
+            contact = self._by_address(Address.parse(target))
+            if contact.peer.fingerprint == key:
+                return contact
+        if "://" in target or FINGERPRINT.fullmatch(target):
+            return self._by_key(key.hex())
+        return self._contact(key, target)
+
+    def check(self, target: str) -> None:
+        """Whether there can be such a target at all; nobody is asked where it is. Raises UsageError."""
+        if not isinstance(target, str) or not target:
+            raise UsageError(f"which agent? A call takes a name, a fingerprint or an address, not {target!r}")
+        if "://" in target:
+            Address.parse(target)
+        elif FINGERPRINT.fullmatch(target) is None:
+            check_agent_name(target)
+
+    def name_of(self, key: bytes) -> str:
+        """What the owner of a key is called here, also while it has no line: its granted name, else its digits."""
+        if len(key) != 32:
+            return key.rstrip(b"\0").decode()  # whoever came by a door
+        return min(self.trust.grant(key.hex(), time.time()).names, default=key.hex()[:16])
+
+    def allows_key(self, key: bytes, method: str, public: bool) -> bool:
+        """The matrix's word on work whose submitter may have no line now."""
+        if len(key) != 32:
+            from hermes_peer.agent.local import Principal
+
+            door = Principal(key.rstrip(b"\0").decode())
+            return self.policy.verdict(door.names, key.hex(), False, self._own_name, method, public).allowed
+        grant = self.trust.grant(key.hex(), time.time())
+        if not grant.allowed:
+            return False
+        return self.policy.verdict(grant.names, key.hex(), grant.home, self._own_name, method, public).allowed
 
     def _contact(self, key: bytes, name: str) -> Contact:
         assert self.endpoint is not None

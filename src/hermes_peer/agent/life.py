@@ -90,7 +90,7 @@ class Life:
             node,
             serve=self.server.serve,
             ended=self._session_ended,
-            changed=self.directory.changed,
+            changed=self._link_changed,
             redial_limit=agent.redial_limit,
             whose=self.server.whose,
         )
@@ -201,6 +201,11 @@ class Life:
             self._announce()
 
     # ------------------------------------------------------------------ inside
+    def _link_changed(self, contact: Contact) -> None:
+        self.directory.changed(contact)
+        if contact.pump is not None:
+            self.durable.linked(contact)
+
     def _session_ended(self, contact: Contact, session: Session, reason: Reason, text: str) -> None:
         self.server.session_ended(contact, session)
         waiting = [stream.owner for stream in session.places.streams.values()]
@@ -249,6 +254,7 @@ class Life:
                 self.endpoint.end_session(contact, Reason.UNTRUSTED, verdict.text)
         if trust or policy:
             self.server.recheck()
+            self.durable.recheck()
 
     async def _keep(self, target: str) -> None:
         """Hold a link to `target`, so that it can call us though we do not listen; for as long as we run."""

@@ -32,6 +32,7 @@ LOOPBACK = "door:loopback"
 _OK = len(messages.RESPONSE_HEAD)
 _ERROR = len(messages.ERROR_HEAD)
 _PROGRESS = int(Kind.PROGRESS)
+QUESTION = 0xFF  # kind byte of what a door puts among the messages of a call: the handler asks back
 _KEY_SIZE = 32  # of a fingerprint: what stands for a door must never look like one
 
 OnAsk = Callable[["LocalCall", str, bytes], Any]
@@ -135,7 +136,7 @@ class LocalCall:
         return envelope.type == "response", body
 
     async def next_message(self) -> bytes | None:
-        """The next ITEM, RAW, PROGRESS or ACCEPTED message as it would travel (spec: messages, section 1); None at the end."""
+        """The next ITEM, RAW, PROGRESS or ACCEPTED as it would travel (spec: messages, section 1); None at the end."""
         while not self.queue:
             if self._answer is not None:
                 return None
@@ -326,8 +327,8 @@ def serve(
 
     `principal` is the caller in policy.toml: "door:NAME". `payload` is the JSON of an object. A `message_id` of the
     caller's own is handled once, however often it comes. `items`: `feed(json)` and `feed_end()` bring items.
-    `on_ask(call, method, json)` answers, now or awaited, what the handler asks back. Returns at once, also with a refusal:
-    the LocalCall has the items and the answer. Raises UsageError if the agent does not run.
+    `on_ask(call, method, json)` answers, now or awaited, what the handler asks back. Returns at once, also with a
+    refusal: the LocalCall has the items and the answer. Raises UsageError if the agent does not run.
     """
     id, trace, span = new_ids()
     envelope = Envelope(

@@ -13,6 +13,7 @@ import logging
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
+from hermes_peer.access.names import is_method_name
 from hermes_peer.agent.calling import TTL_DEFAULT, TTL_MAX
 from hermes_peer.agent.context import new_trace
 from hermes_peer.agent.inbound import Inbound
@@ -111,7 +112,7 @@ class Server:
             if len(self._allowed) > ALLOWED_MAX:
                 self._allowed.clear()
             self._allowed.add(question)
-        if method.min_ttl is not None and ttl < method.min_ttl:
+        if method.min_ttl is not None and ttl < method.min_ttl and envelope.delivery == "volatile":
             raise DeadlineExceeded(
                 "min_ttl", f"{name} needs {method.min_ttl:g} s, the call has {ttl:g} s left", timer="min_ttl"
             )
@@ -135,10 +136,11 @@ class Server:
     def _refusal(self, contact: Contact, name: str, method: Method | None) -> CallError:
         """Policy before existence: a caller learns of no method that it may not call."""
         # Asked as if it were public: of what is not, whoever may call what is hears the same as of what is not there.
-        if name and self.agent.allows(contact, name, public=True):
+        public = bool(name) and self.agent.allows(contact, name, public=True)
+        if public or (name and not is_method_name(name)):
             allowed = [m.name for m in self.methods if self.agent.allows(contact, m.name)]
             error = unknown_method(name, [n for n in allowed if not n.startswith("hermes.")])
-            if not self.agent.allows(contact, name):
+            if public and not self.agent.allows(contact, name):
                 error.message += f"; {contact.name} is shown the methods marked public=True, and no others"
             return error
         if method is None and not name:
@@ -152,8 +154,9 @@ class Server:
 
     async def ask(self, contact: Contact, method: str, payload: Any, ttl: float | None) -> Any:
         """A call back to whoever called."""
-        if isinstance(contact, LocalCall):
-            return await contact.ask(method, payload, ttl)
+        local: Any = contact  # it plays the part of a contact and is none
+        if isinstance(local, LocalCall):
+            return await local.ask(method, payload, ttl)
         return await self.agent.call_contact(contact, method, payload, ttl=ttl, reserved=True)
 
     def session_ended(self, contact: Contact, session: Session) -> None:

@@ -155,7 +155,9 @@ class Stream:
 
     async def resume(self, offset: int) -> None:
         """Raises UsageError: what goes on in another process is durable work, and its ticket has `items(offset)`."""
-        raise UsageError("a lost line heals by itself; what must outlive a process is for submit() and its ticket's items()")
+        raise UsageError(
+            "a lost line heals by itself; what must outlive a process is for submit() and its ticket's items()"
+        )
 
     async def aclose(self) -> None:
         """Leave. Harmless twice, and from any task."""

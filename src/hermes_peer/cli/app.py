@@ -28,6 +28,7 @@ COMMANDS = {
     "tap": "tap.tap",
     "trust": "trust.app",
     "policy": "policy.app",
+    "token": "token.app",
     "id": "ids.id_",
     "ttl": "ttl.ttl",
     "demo": "demonstrate.demo",

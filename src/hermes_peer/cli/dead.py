@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hermes_peer.cli.submitters import Submitter, View
 
 app = typer.Typer(help="Work that failed for good: list, show, replay, discard.", rich_markup_mode=None)
+SHOWS = "shows the result"
 HEAD = ("ID", "BY", "FOR", "METHOD", "SUBMITTED", "WHY")
 Agent = Annotated[
     str, typer.Argument(metavar="AGENT", help="Only what this agent submitted; all of this home if not given.")
@@ -46,7 +47,7 @@ def list_(
                 found += [(who, view) for view in await _letters(me, who)]
             except HermesError as error:
                 problem = error
-                out.note(out.shown(unasked(who, error)))
+                out.note(out.shown(unasked(me, who, error)))
         found.sort(key=lambda each: each[1]["created_ms"])
         if json:
             for who, view in found:
@@ -99,7 +100,7 @@ def replay(
     Look first at why it failed: `dead show`. What the agent has done already it does not do again.
     """
     from hermes_peer.cli import submitters
-    from hermes_peer.cli.submit import result
+    from hermes_peer.cli.submit import result, settled
     from hermes_peer.cli.visit import visit
 
     async def work(me: HermesAgent) -> int:
@@ -116,14 +117,16 @@ def replay(
             await (await submitters.outbox_of(submitter)).replay(message_id, me.name)
             mine = submitter.ticket(message_id)
             why = await submitters.hand_over(submitter, mine, target)
+            if why:
+                out.note(out.shown(f"{target} does not have it yet: {why}"))
             if wait:
-                if why:
-                    out.note(out.shown(f"it waits for {target}: {why}"))
                 await result(mine, message_id, json)
                 return 0
+            if not why:
+                await settled(mine)
             view = await submitters.own_view(submitter, message_id) or view
-        told = f"it waits for {target} ({why})" if why else f"{target} has it"
-        return _ended(message_id, view, wait, json, told)
+        told = f"it waits for {target}" if why else f"{target} has it on its disk"
+        return _ended(message_id, view, wait, json, told, "delivers it and shows the result" if why else SHOWS)
 
     return visit(work, home=home, json=json)
 
@@ -149,7 +152,7 @@ def discard(message_id: Number, agent: Whose = "", json: options.Json = False, h
     return visit(work, home=home, json=json)
 
 
-def _ended(message_id: str, view: View, wait: bool, json: bool, told: str) -> int:
+def _ended(message_id: str, view: View, wait: bool, json: bool, told: str, shows: str = SHOWS) -> int:
     """What became of a replayed letter so far."""
     from hermes_peer.cli.submit import dead_letter
 
@@ -157,7 +160,7 @@ def _ended(message_id: str, view: View, wait: bool, json: bool, told: str) -> in
         error = call_error(view.get("error") or {})
         if json:
             out.json_line({"error": failures.as_json(error)})
-        out.note(out.shown(f"it failed again; {dead_letter(message_id)}"))
+        out.note(out.shown(dead_letter(message_id, "failed again")))
         return failures.told(error)
     if json:
         out.json_line(view)
@@ -166,8 +169,8 @@ def _ended(message_id: str, view: View, wait: bool, json: bool, told: str) -> in
     else:
         out.line(f"{out.shown(message_id)} is sent once more")
         done = view["state"] == "done"
-        shows = f"`hermes-peer ticket {message_id}{'' if done else ' --wait'}` shows the result"
-        out.note(out.shown(f"{'it is done' if done else told}; {shows}"))
+        look = f"`hermes-peer ticket {message_id}"
+        out.note(out.shown(f"it is done; {look}` shows the result" if done else f"{told}; {look} --wait` {shows}"))
     return 0
 
 

@@ -28,6 +28,33 @@ def run(
         list[str] | None,
         typer.Option(metavar="ADDRESS", help="Where to listen, such as hermes://0.0.0.0:7891.", show_default=False),
     ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option("--http", metavar="HOST:PORT", help="Open the plain door, for curl and all.", show_default=False),
+    ] = None,
+    http_cert: Annotated[
+        Path | None,
+        typer.Option("--http-cert", metavar="FILE", help="Its TLS certificate, in PEM.", show_default=False),
+    ] = None,
+    http_key: Annotated[
+        Path | None, typer.Option("--http-key", metavar="FILE", help="The key to that.", show_default=False)
+    ] = None,
+    http_host: Annotated[
+        list[str] | None,
+        typer.Option("--http-host", metavar="NAME", help="A name beside localhost for it.", show_default=False),
+    ] = None,
+    http_origin: Annotated[
+        list[str] | None,
+        typer.Option("--http-origin", metavar="URL", help="A page in browsers that may use it.", show_default=False),
+    ] = None,
+    http_rate: Annotated[
+        float | None,
+        typer.Option("--http-rate", metavar="N", help="Tasks a second for each caller.", show_default=False),
+    ] = None,
+    socket: Annotated[
+        Path | None,
+        typer.Option("--socket", metavar="PATH", help="Open the plain door on a Unix socket.", show_default=False),
+    ] = None,
     reload: Annotated[bool, typer.Option("--reload", help="Start again whenever a file beside it changes.")] = False,
     home: options.Home = None,
 ) -> int:
@@ -40,21 +67,37 @@ def run(
     Examples:
       hermes-peer run worker.py
       hermes-peer run agents.py:planner --listen hermes://0.0.0.0:7891
+      hermes-peer run calculator.py --http 127.0.0.1:8080
     """
     path, wanted = split(file)
+    door = {"bind": http, "cert": http_cert, "key": http_key, "hosts": http_host, "origins": http_origin}
+    door = {name: value for name, value in {**door, "rate": http_rate}.items() if value is not None}
     if reload:
         from hermes_peer.cli.reload import keep_running
 
         words = ["run", file, *(word for each in listen or [] for word in ("--listen", each))]
+        words += [word for name, value in door.items() for word in _words(name, value)]
+        words += ["--socket", str(socket)] if socket else []
         return keep_running(path, [*words, *(["--home", str(home)] if home else [])])
     from hermes_peer.agent.process import run_blocking
 
     agent = find(load(path), path, wanted)
     if listen:
         agent.listen = listen
+    if door:
+        had = {"bind": agent.http} if isinstance(agent.http, str) else dict(agent.http or {})
+        agent.http = {**had, **door}
+    if socket is not None:
+        agent.socket = socket
     if home is not None:
         agent.home = home
     return run_blocking(agent)
+
+
+def _words(name: str, value: Any) -> list[str]:
+    """The options of one setting of the door, as they were typed."""
+    option = {"bind": "--http", "hosts": "--http-host", "origins": "--http-origin"}.get(name, f"--http-{name}")
+    return [word for each in (value if isinstance(value, list) else [value]) for word in (option, str(each))]
 
 
 def split(text: str) -> tuple[Path, str]:

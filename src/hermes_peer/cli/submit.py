@@ -5,15 +5,19 @@ Knows: the words of the command. Refuses to know: journals, how work is delivere
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hermes_peer.cli import options, out
 from hermes_peer.cli.call import Method, Payload, Trace
+from hermes_peer.errors import CallError
 
 if TYPE_CHECKING:
     from hermes_peer.agent.agent import HermesAgent
+    from hermes_peer.agent.durable.ticket import Ticket
+
+MOMENT_S = 0.3
 
 
 def submit(
@@ -63,25 +67,34 @@ def submit(
         elif not json:
             out.note(f"submitted as {number}")
         why = await hand_over(me, ticket, agent)
-        state = await ticket.state()
+        state = await ticket.state() if why else await settled(ticket)
+        if why and not (json and not wait):
+            out.note(out.shown(f"{agent} does not have it yet: {why}"))
         if state == "dead" or wait:
-            if why:
-                out.note(out.shown(f"it waits for {agent}: {why}"))
-            elif state == "accepted" and not json:
+            if state == "accepted" and not json:
                 out.note(out.shown(f"{agent} has it on its disk"))
             await result(ticket, number, json)
             return
         if json:
             out.json_line({"message_id": number, "state": state} | ({"waits": why} if why else {}))
-        out.note(out.shown(_told(number, state, agent, why)))
+        else:
+            out.note(out.shown(_told(number, state, agent, why)))
 
     return visit(work, home=home, json=json)
 
 
-async def result(ticket: Any, number: str, json: bool) -> None:
-    """Wait for the outcome and print it. Raises what ended the work, after a word on where it lies now."""
-    from hermes_peer.errors import CallError
+async def settled(ticket: Ticket) -> str:
+    """The state of work that was handed over, after a moment in which quick work ends."""
+    import asyncio
+    import contextlib
 
+    with contextlib.suppress(CallError, TimeoutError):
+        await asyncio.wait_for(ticket.result(), MOMENT_S)
+    return await ticket.state()
+
+
+async def result(ticket: Ticket, number: str, json: bool) -> None:
+    """Wait for the outcome and print it. Raises what ended the work, after a word on where it lies now."""
     try:
         value = await ticket.result()
     except CallError:
@@ -93,9 +106,9 @@ async def result(ticket: Any, number: str, json: bool) -> None:
         out.line(out.value_text(value))
 
 
-def dead_letter(number: str) -> str:
+def dead_letter(number: str, failed: str = "failed") -> str:
     """What can be done with work that failed."""
-    return f"it failed and is kept as a dead letter: `hermes-peer dead show {number}`, `dead replay`, `dead discard`"
+    return f"it {failed} and is kept as a dead letter: `hermes-peer dead show {number}`, `dead replay`, `dead discard`"
 
 
 def _told(number: str, state: str, agent: str, why: str) -> str:
@@ -103,5 +116,5 @@ def _told(number: str, state: str, agent: str, why: str) -> str:
     if state == "done":
         return f"{agent} has done it; {look}` shows the result"
     if why:
-        return f"submitted, waits for {agent} ({why}); {look} --wait` delivers it and shows the result"
+        return f"submitted, waits for {agent}; {look} --wait` delivers it and shows the result"
     return f"submitted, {agent} has it on its disk; {look} --wait` shows the result"

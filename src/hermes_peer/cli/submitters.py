@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hermes_peer.agent.durable.ticket import Ticket
 
 View = dict[str, Any]
+PATIENCE_S = 3.0  # with another command
 ASK_S = 5.0  # for the answer of a running submitter
 HAND_OVER_S = 5.0  # for reaching the other agent and its word that it has the work
 
@@ -110,28 +111,50 @@ async def ticket_at(me: HermesAgent, who: Submitter, message_id: str) -> View | 
 
 
 async def find(me: HermesAgent, message_id: str, agent: str = "") -> tuple[Submitter, View]:
-    """Who submitted it, and where it stands. Raises UsageError if nobody did, LinkError if one could not be asked."""
-    silent = []
+    """Who submitted it, and where it stands. Raises UsageError if nobody did, LinkError if one could not be asked.
+
+    Another command that has the slot at this moment gets a while to end.
+    """
+    import asyncio
+
+    until = asyncio.get_running_loop().time() + PATIENCE_S
+    while True:
+        found, silent = await _asked(me, message_id, agent)
+        if found is not None:
+            return found
+        if not silent or until < asyncio.get_running_loop().time() or any(who.name != me.name for who in silent):
+            break
+        await asyncio.sleep(0.1)
+    id = out.shown(message_id[:128])
+    if silent:
+        raise LinkError(f"who submitted {id} could not be found out: {'; '.join(silent.values())}", reason="silent")
+    of = f"{out.shown(agent)} did not submit" if agent else "no agent of this home submitted"
+    raise UsageError(f"{of} {id}, or it was long ago; the id is what `hermes-peer submit` printed")
+
+
+async def _asked(
+    me: HermesAgent, message_id: str, agent: str
+) -> tuple[tuple[Submitter, View] | None, dict[Submitter, str]]:
+    """One round: who submitted it and how it stands, or who could not be asked, and why."""
+    silent: dict[Submitter, str] = {}
     for who in submitters(me, agent):
         try:
             view = await ticket_at(me, who, message_id)
         except HermesError as error:
             if agent and isinstance(error, PermissionDenied):
                 raise
-            silent.append(unasked(who, error))
+            silent[who] = unasked(me, who, error)
             continue
         if view is not None:
-            return who, view
-    id = out.shown(message_id[:128])
-    if silent:
-        raise LinkError(f"who submitted {id} could not be found out: {'; '.join(silent)}", reason="silent")
-    of = f"{out.shown(agent)} did not submit" if agent else "no agent of this home submitted"
-    raise UsageError(f"{of} {id}, or it was long ago; the id is what `hermes-peer submit` printed")
+            return (who, view), silent
+    return None, silent
 
 
-def unasked(who: Submitter, error: HermesError) -> str:
+def unasked(me: HermesAgent, who: Submitter, error: HermesError) -> str:
     """Why one that may know could not be asked."""
-    if isinstance(error, LinkError) and who.where is Where.RUNNING and error.reason in ("address", "dial"):
+    if who.name == me.name and who.where is not Where.HERE:
+        return f"{who} is in use by another command of yours; wait for its end, or end it"
+    if isinstance(error, LinkError) and who.number and error.reason in ("address", "dial"):
         return f"{who} runs in another process and listens nowhere, so it cannot be asked; end it first"
     return f"{who} could not be asked ({failures.sentence(error)})"
 

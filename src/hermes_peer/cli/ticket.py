@@ -52,7 +52,7 @@ def ticket(
       hermes-peer ticket order-17 planner --json
     """
     from hermes_peer.cli import submitters
-    from hermes_peer.cli.submit import dead_letter, result
+    from hermes_peer.cli.submit import dead_letter, result, settled
     from hermes_peer.cli.visit import visit
 
     if wait and items:
@@ -74,10 +74,12 @@ def ticket(
                 mine = submitter.ticket(message_id)
                 why = await submitters.hand_over(submitter, mine, str(view["target"]))
                 if why:
-                    out.note(out.shown(f"it waits for {view['target']}: {why}"))
+                    out.note(out.shown(f"{view['target']} does not have it yet: {why}"))
                 if wait:
                     await result(mine, message_id, json)
                     return 0
+                if not why:
+                    await settled(mine)
                 view = await submitters.own_view(submitter, message_id) or view
         elif view["state"] in OPEN and wait:
             out.note(f"{who} runs and delivers it")

@@ -1,4 +1,4 @@
-"""The plain doors of an agent: anything that speaks HTTP, WebSocket or writes to a Unix socket can talk to it (docs/doors.md).
+"""The plain doors: whatever speaks HTTP or WebSocket, or writes to a Unix socket, can talk to an agent (docs/doors.md).
 
 `door(agent)` is an ASGI app; `HermesHttp` and `HermesHttpSync` call such doors; `forward` hands a request on.
 Names load at first use: the doors need `pip install 'hermes-peer[http]'`, importing this does not.

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from hermes_peer import CallError, Code
-from hermes_peer.agent.local import LocalCall
+from hermes_peer.agent.local import QUESTION, LocalCall
 from hermes_peer.errors import error_body
 from hermes_peer.wire import jsons, messages
 from hermes_peer.wire.invoke import Type
@@ -20,12 +20,12 @@ from hermes_peer.wire.messages import Kind
 
 # What whoever called can do, by code (mission I7) and, where that is not enough, by reason.
 HINTS = {
-    Code.ERROR_UNKNOWN: "nobody can say how far it came: look at its effect before you send it again, with a new task_id",
+    Code.ERROR_UNKNOWN: "nobody can say how far it came: look at its effect before you send it anew",
     Code.ERROR_INVALID_REQUEST: "correct what `detail` names and send it again",
-    Code.ERROR_TASK_TIMEOUT: "send it again with a higher ttl; `hermes-peer ttl` works one out from your chain of agents",
+    Code.ERROR_TASK_TIMEOUT: "send it again with a higher ttl; `hermes-peer ttl` works one out",
     Code.ERROR_TOOL_NOT_FOUND: "call one of `available_tools`; GET /hermes/v1/describe has their schemas",
     Code.ERROR_AUTH_FAILED: "send the header `Authorization: Bearer TOKEN`; `hermes-peer token add NAME` makes a token",
-    Code.ERROR_RESOURCE_EXHAUSTED: "ask for less at once, or for a stream: `Accept: text/event-stream`, or the WebSocket",
+    Code.ERROR_RESOURCE_EXHAUSTED: "ask for less at once, or for a stream: `Accept: text/event-stream`",
     Code.ERROR_INTERNAL: "tell the agent's operator: its log has the reference that `detail` names",
     Code.ERROR_PERMISSION_DENIED: "ask the agent's operator for a rule in policy.toml; there, "
     "`hermes-peer policy check CALLER AGENT METHOD` says what holds",
@@ -97,4 +97,6 @@ def step(call: LocalCall, message: bytes) -> tuple[Type, dict[str, Any]]:
         return Type.STREAM_ITEM, {"task_id": task_id, "index": index, **item_of(message)}
     if kind == Kind.PROGRESS:
         return Type.TASK_PROGRESS, {"task_id": task_id, **jsons.decode(message[1:])}
+    if kind == QUESTION:
+        return Type.INFO_REQUEST, jsons.decode(message[1:])
     return Type.TASK_ACK, {"task_id": task_id, "status": "accepted"}

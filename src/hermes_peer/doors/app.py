@@ -14,14 +14,15 @@ from typing import Any
 import msgspec
 from starlette.routing import Route, Router, WebSocketRoute
 
-from hermes_peer import CallError, Code, HermesAgent
+from hermes_peer import CallError, HermesAgent, UsageError
 from hermes_peer.access.tokens import Tokens
 from hermes_peer.agent import local
 from hermes_peer.doors import openapi
-from hermes_peer.doors.desk import Desk
+from hermes_peer.doors.desk import Desk, stopped
 from hermes_peer.doors.gate import Gate, Headers, Refusal, headers_of, refused
 from hermes_peer.doors.posting import SWALLOW, Gone, Posting, Receive, Scope, Send, reply
 from hermes_peer.doors.websocket import Sockets
+from hermes_peer.wire.invoke import encode_json
 
 BASE = "/hermes/v1"
 BODY_MAX = 5 * 1024 * 1024
@@ -55,6 +56,7 @@ class Door:
         self.sockets = Sockets(self.desk, self.gate, body_max, heartbeat_s=heartbeat_s, dead_s=dead_s)
         self._starting = asyncio.Lock()
         self._holding: AsyncIterator[None] | None = None
+        self._lived = False  # the agent has run: who ended it had a reason
         room = {
             f"{BASE}/invoke": _Room(self, {"POST": self._invoke}),
             f"{BASE}/describe": _Room(self, {"GET": self._describe}),
@@ -63,7 +65,7 @@ class Door:
             f"{BASE}/ready": _Room(self, {"GET": self._ready}, open=True),
         }
         self._router = Router(
-            [*(Route(path, each) for path, each in room.items()), WebSocketRoute(f"{BASE}/invoke", self._socket)],
+            [*(Route(path, each) for path, each in room.items()), WebSocketRoute(f"{BASE}/invoke", self.sockets)],
             redirect_slashes=False,
             default=_Room(self, {}),
             lifespan=self.lifespan,
@@ -72,6 +74,7 @@ class Door:
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Any = None) -> AsyncIterator[None]:
         """The agent runs while this is open, unless it ran before; then it is left alone."""
+        self._lived = True
         if self.agent.running:
             yield
             return
@@ -79,7 +82,7 @@ class Door:
             yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "lifespan" and not self.agent.running:
+        if not self._lived and scope["type"] != "lifespan":
             await self._start()
         await self._router(scope, receive, send)
 
@@ -89,10 +92,11 @@ class Door:
         It ends with the event loop: an async generator that was begun is closed then.
         """
         async with self._starting:
-            if not self.agent.running and self._holding is None:
+            if not self.agent.running and not self._lived:
                 await self.agent.__aenter__()
                 self._holding = self._hold()
                 await anext(self._holding)
+            self._lived = True
 
     async def _hold(self) -> AsyncIterator[None]:
         try:
@@ -123,17 +127,12 @@ class Door:
         state = local.state_of(self.agent)
         await _json(send, 200 if state == "ready" else 503, {"status": state, "agent": self.agent.name}, extra)
 
-    async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.sockets(scope, receive, send)
-
     async def refuse(self, refusal: Refusal, extra: Any, receive: Receive, send: Send) -> None:
         """Answer with a status, then read on for a moment, so that the answer is not lost with the connection."""
         meta, payload = self.desk.failure(refusal.error, None)
         headers = [*extra, *refusal.headers]
         if refusal.status not in (408, 413):
             return await reply(send, refusal.status, meta, payload, extra=headers)
-        from hermes_peer.wire.invoke import encode_json
-
         body = encode_json(meta, payload)
         headers += [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         headers += [(b"connection", b"close")]
@@ -180,6 +179,8 @@ class _Room:
             await door.refuse(refusal, extra, receive, send)
         except CallError as error:
             await door.refuse(Refusal(503, error), extra, receive, send)
+        except UsageError:  # not even its tokens are known
+            await door.refuse(Refusal(503, stopped()), extra, receive, send)
         except Gone:
             return
 

@@ -27,7 +27,6 @@ ANSWERS_TTL = 30
 _encode = msgspec.json.encode
 
 Ask = Callable[[LocalCall, str, bytes], Any]
-Tell = Callable[[LocalCall, Type, dict[str, Any]], None]
 
 
 class Desk:
@@ -97,8 +96,8 @@ class Desk:
         name = Type(kind).name
         raise BadMessage(
             "unexpected_type",
-            f"{name} ({kind}) is not for a door: send TASK_REQUEST (1), TASK_CANCEL (4), INFO_RESULT (7), HEARTBEAT (8), "
-            "CAPABILITY_QUERY (10), EVENT (14) or GOODBYE (16)",
+            f"{name} ({kind}) is not for a door: send TASK_REQUEST (1), TASK_CANCEL (4), INFO_RESULT (7), "
+            "HEARTBEAT (8), CAPABILITY_QUERY (10), EVENT (14) or GOODBYE (16)",
             details={"expected": [1, 4, 7, 8, 10, 14, 16]},
         )
 
@@ -118,8 +117,8 @@ class Desk:
         return {"task_id": task_id, "status": "success"}
 
     # ------------------------------------------------------------------ asking back
-    def asker(self, principal: str, tell: Tell) -> Ask:
-        """What a call asks through: `tell` brings the INFO_REQUEST to whoever called, an INFO_RESULT answers it."""
+    def asker(self, principal: str) -> Ask:
+        """What a call asks through: the question stands among its messages, an INFO_RESULT answers it."""
 
         async def ask(call: LocalCall, method: str, payload: bytes) -> Any:
             self._asked += 1
@@ -127,7 +126,7 @@ class Desk:
             future = self.questions[principal, info_id] = asyncio.get_running_loop().create_future()
             try:
                 body = {"task_id": call.message_id, "info_id": info_id, "tool": method, "payload": msgspec.Raw(payload)}
-                tell(call, Type.INFO_REQUEST, body)
+                call.send(None, bytes([local.QUESTION]) + _encode(body))
                 return await future
             finally:
                 del self.questions[principal, info_id]
@@ -198,7 +197,7 @@ def _text(payload: dict[str, Any], name: str) -> str:
     return value
 
 
-def _order(raw: Any) -> dict[str, bool]:
+def _order(raw: Any) -> dict[str, Any]:
     """The members of `payload.hermes`, which are the door's and not the method's. Raises BadMessage."""
     if raw is None:
         return {}

@@ -18,6 +18,8 @@ from hermes_peer.doors.answers import error_payload
 from hermes_peer.wire.invoke import Meta, Type, encode_json
 
 log = logging.getLogger("hermes_peer.door")
+quiet = logging.getLogger("hermes_peer.door.uvicorn")  # it tells of every connection
+quiet.setLevel(logging.WARNING)
 
 HEAD_MAX = 64 * 1024  # bytes of a request's head
 HEAD_S = 10.0  # from a request's first byte, or the connection's beginning, to the end of its head
@@ -32,7 +34,7 @@ class GuardedHttp(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.logger = log
+        self.logger = quiet
         self._head = 0  # bytes of the head that is being received
         self._in_head = True
         self._timer: asyncio.TimerHandle | None = None
@@ -116,11 +118,18 @@ class GuardedHttp(HttpToolsProtocol):
             self._cut(408, "slow_head", f"the head of a request comes within {HEAD_S:g} s")
 
     def _cut(self, status: int, reason: str, said: str) -> None:
-        """Answer what never became a request, and close. An answer that is under way is not spoilt."""
+        """Answer what never became a request, and close. A request that came whole before it gets its answer first."""
         self._disarm()
+        cycle = self.cycle
         if self.transport.is_closing():
             return
-        if self.cycle is None or self.cycle.response_complete:
+        if cycle is not None and not cycle.response_complete:
+            if not cycle.more_body:
+                cycle.keep_alive = False
+                return
+            cycle.disconnected = True  # the app hears that nobody is there
+            cycle.message_event.set()
+        if cycle is None or cycle.response_complete or not cycle.response_started:
             error = CallError(reason, said, code=Code.ERROR_INVALID_REQUEST)
             body = encode_json(Meta(Type.ERROR), error_payload(error))
             self.transport.write(
@@ -128,9 +137,6 @@ class GuardedHttp(HttpToolsProtocol):
                 % (status, reason.replace("_", " ").encode(), len(body))
                 + body
             )
-        else:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
         self.transport.close()
         self.loop.call_later(FLUSH_S, self.transport.abort)
 
@@ -140,7 +146,7 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.logger = log
+        self.logger = self.conn.logger = quiet
         self.heard = self.loop.time()
         self._half: asyncio.TimerHandle | None = None
 
@@ -166,6 +172,11 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
         self._whole()
         if self in self.connections:
             super().connection_lost(exc)
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
+            self.handshake_complete = True  # answered by a refusal: nothing is missing
 
     def _whole(self) -> None:
         if self._half is not None:

@@ -134,9 +134,7 @@ def _tool(method: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
         target = schemas[schema.pop("$ref").rpartition("/")[2]]
         schema = {**copy.deepcopy(target), **schema}
     required = [*([] if method["default"] else ["tool"]), *schema.get("required", [])]
-    schema.update(
-        type="object", title=name, properties={**schema.get("properties", {}), **own}, required=required
-    )
+    schema.update(type="object", title=name, properties={**schema.get("properties", {}), **own}, required=required)
     if method["doc"]:
         schema["description"] = method["doc"]
     return schema

@@ -129,8 +129,8 @@ class Posting:
         return refused(
             413,
             "body_too_large",
-            f"the body has {size} bytes or more; at most {self.body_max} are taken: send a reference, or items over the "
-            "WebSocket",
+            f"the body has {size} bytes or more; at most {self.body_max} are taken: send a reference, or items over "
+            "the WebSocket",
             Code.ERROR_RESOURCE_EXHAUSTED,
             resource="body",
             used_bytes=size,
@@ -149,9 +149,7 @@ class Events:
         self._desk = desk
         self._message = message
         self._extra = extra
-        self._told: asyncio.Queue[tuple[Type, dict[str, Any]]] = asyncio.Queue()
-        ask = desk.asker(principal, lambda _, kind, payload: self._told.put_nowait((kind, payload)))
-        self._call = desk.begin(principal, message, ask)
+        self._call = desk.begin(principal, message, desk.asker(principal))
 
     async def __call__(self, receive: Receive, send: Send) -> None:
         call, desk, message = self._call, self._desk, self._message
@@ -185,27 +183,21 @@ class Events:
         items = 0
         await self._write(send, event(desk.meta(Type.TASK_ACK, meta, call.ttl_left, call.trace_id), self._ack()))
         reading = asyncio.ensure_future(call.next_message())
-        asking = asyncio.ensure_future(self._told.get())
         try:
             while True:
-                await asyncio.wait((reading, asking), timeout=BEAT_S, return_when=asyncio.FIRST_COMPLETED)
-                if asking.done():
-                    kind, payload = asking.result()
-                    asking = asyncio.ensure_future(self._told.get())
-                elif reading.done():
-                    said = reading.result()
-                    if said is None:
-                        break
-                    kind, payload = answers.step(call, said)
-                    items += kind is Type.STREAM_ITEM
-                    reading = asyncio.ensure_future(call.next_message())
-                else:
+                await asyncio.wait((reading,), timeout=BEAT_S)
+                if not reading.done():
                     await self._write(send, b": still here\n\n")
                     continue
+                said = reading.result()
+                if said is None:
+                    break
+                kind, payload = answers.step(call, said)
+                items += kind is Type.STREAM_ITEM
                 await self._write(send, event(desk.meta(kind, meta, call.ttl_left, call.trace_id), payload))
+                reading = asyncio.ensure_future(call.next_message())
         finally:
             reading.cancel()
-            asking.cancel()
         if call.answer()[0] and items:
             end = {"task_id": call.message_id, "items": items}
             await self._write(send, event(desk.meta(Type.STREAM_END, meta, call.ttl_left, call.trace_id), end))

@@ -84,7 +84,7 @@ class HttpDoor:
 
 async def start(agent: HermesAgent, wanted: str | Mapping[str, Any]) -> HttpDoor:
     """Open the door: "HOST:PORT", or a mapping with `bind` and more (docs/doors.md). Raises UsageError, LinkError."""
-    options = {"bind": wanted} if isinstance(wanted, str) else dict(wanted)
+    options: dict[str, Any] = {"bind": wanted} if isinstance(wanted, str) else dict(wanted)
     unknown = sorted(options.keys() - OPTIONS)
     if unknown:
         raise UsageError(f"http= has no {unknown[0]!r}; it takes {', '.join(sorted(OPTIONS))}")

@@ -46,7 +46,7 @@ class Talk:
         self.heard = self._said = self._loop.time()
         self._tasks: set[asyncio.Task[None]] = set()
         self._leaving = False
-        self._ask = desk.asker(principal, self._tell)
+        self._ask = desk.asker(principal)
 
     # ------------------------------------------------------------------ what comes
     async def take(self, message: Message, binary: bool) -> None:
@@ -132,10 +132,6 @@ class Talk:
             if not call.done:
                 leave(call)
         await self._leave_if_done()
-
-    def _tell(self, call: LocalCall, kind: Type, payload: dict[str, Any]) -> None:
-        to = Meta(Type.TASK_REQUEST, trace_id=call.trace_id)
-        self._spawn(self.say(self.desk.meta(kind, to, call.ttl_left), payload, self.binary))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)

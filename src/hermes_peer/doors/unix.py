@@ -12,7 +12,6 @@ import os
 import socket
 import stat
 import struct
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -140,7 +139,7 @@ _STAYS = (*_SKIPPED, "invalid_json", "payload_not_object")
 
 async def start(agent: HermesAgent, wanted: str | Path | Mapping[str, Any]) -> UnixDoor:
     """Open the door at a path, or by a mapping with `path`, `mode` (0o600). Raises UsageError, LinkError."""
-    options = dict(wanted) if isinstance(wanted, Mapping) else {"path": wanted}
+    options: dict[str, Any] = dict(wanted) if isinstance(wanted, Mapping) else {"path": wanted}
     unknown = sorted(options.keys() - OPTIONS)
     if unknown or not options.get("path"):
         raise UsageError(f"socket= takes a path, or a mapping with {', '.join(sorted(OPTIONS))}")
@@ -198,7 +197,7 @@ def _lives(path: Path) -> bool:
 def peer_uid(sock: Any) -> int | None:
     """The user at the other end, by the system's word; None where it has none."""
     try:
-        if sys.platform == "linux":
+        if hasattr(socket, "SO_PEERCRED"):
             return int(struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1])
         return int(struct.unpack_from("2I", sock.getsockopt(0, 1, 76))[1])  # macOS: LOCAL_PEERCRED, struct xucred
     except (OSError, struct.error):

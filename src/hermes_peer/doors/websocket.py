@@ -49,9 +49,7 @@ class Sockets:
         offered = scope.get("subprotocols") or []
         await send({"type": "websocket.accept", "subprotocol": PROTOCOL if PROTOCOL in offered else None})
         line = _Line(send)
-        talk = Talk(
-            self._desk, principal, line.write, line.close, heartbeat_s=self._heartbeat_s, dead_s=self._dead_s
-        )
+        talk = Talk(self._desk, principal, line.write, line.close, heartbeat_s=self._heartbeat_s, dead_s=self._dead_s)
         self.talks.add(talk)
         heard: Callable[[], float] | None = scope.get("hermes.heard")
         beating = asyncio.ensure_future(talk.beat(lambda: self._still(scope, headers), heard))
@@ -81,7 +79,7 @@ class Sockets:
             talk.heard = loop.time()
             text, data = event.get("text"), event.get("bytes")
             binary = text is None
-            raw = data if text is None else text.encode("utf-8", "surrogatepass")
+            raw: bytes = (data or b"") if text is None else text.encode("utf-8", "surrogatepass")
             if len(raw) > self._max:
                 return await line.close(TOO_LARGE, f"a message has at most {self._max} bytes")
             try:

@@ -14,9 +14,16 @@ INSERT = "INSERT INTO hermes_aside (side,principal,message_id,why,body) VALUES (
 
 
 def put_aside(db: Connection, damaged: Damaged) -> None:
-    """Inside a transaction. Indexes are made anew: they hold what the row said before it decayed."""
+    """Inside a transaction. Indexes hold what the row said before it decayed: they still know whose it was if its key
+    is what decayed; then they are made anew.
+    """
     table = f"hermes_{damaged.side}"
-    db.execute(INSERT, aside(damaged.side, damaged.row, damaged.why))
+    side, principal, id, *rest = aside(damaged.side, damaged.row, damaged.why)
+    if damaged.side != "items":
+        whose = "principal" if damaged.side == "taken" else "x''"
+        sql = f"SELECT {whose},message_id FROM {table} INDEXED BY sqlite_autoindex_{table}_1 WHERE +seq=?"
+        principal, id = db.execute(sql, (damaged.row[0],)).fetchone() or (principal, id)
+    db.execute(INSERT, (side, principal, id, *rest))
     db.execute(f"REINDEX {table}")
     if damaged.side == "items":
         db.execute("DELETE FROM hermes_items WHERE work=? AND first=?", damaged.row[:2])

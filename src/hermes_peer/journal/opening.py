@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from hermes_peer.errors import JournalError
 from hermes_peer.journal import meta as identity
 from hermes_peer.journal import schema
-from hermes_peer.journal.aside import find_damaged, put_aside
+from hermes_peer.journal.aside import find_damaged, gone, put_aside
 from hermes_peer.journal.lock import Lock
 from hermes_peer.journal.meta import Meta
 from hermes_peer.journal.room import PAGE
@@ -94,6 +94,7 @@ class Opened:
                 raise Unsound("its first row is damaged")
             if not meta.clean and meta.boot:
                 check(connection)
+            gone(connection)
             damaged = find_damaged(connection, all_rows=not meta.clean)
             if damaged:
                 connection.execute("BEGIN IMMEDIATE")

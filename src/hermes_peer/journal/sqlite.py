@@ -51,6 +51,7 @@ class SqliteStore:
         self.room = Room(self.path, limits)
         self.tables = Tables(self.db, limits, self.room, 1 + max(self._highest(side.table) for side in (SENT, TAKEN)))
         self._written = 0  # about how many bytes went to the write-ahead log since the last checkpoint
+        self._blocked = False  # the last checkpoint found no room
         self._asides = 0
         self._pages = (0, 0)
         self._recount()
@@ -61,7 +62,7 @@ class SqliteStore:
 
     def begin(self) -> None:
         self.db.execute("BEGIN IMMEDIATE")
-        self.room.look(self._measure(), min(self._written, self._wal()))
+        self.room.look(self._measure(), self._wal() if self._written else 0)
 
     def commit(self) -> None:
         self._failpoint("before commit")
@@ -69,6 +70,7 @@ class SqliteStore:
         self._failpoint("after commit")
         self.tables.counts.forget()
         self._written += PAGE
+        self._blocked = False
 
     def rollback(self) -> None:
         if self.db.in_transaction:
@@ -114,11 +116,11 @@ class SqliteStore:
 
     @property
     def untidy(self) -> bool:
-        return self._written > 0
+        return self._written > 0 and not self._blocked
 
     def tidy(self, idle: bool) -> None:
         """A passive checkpoint when the log is long, or when nothing else is to be done; then also the mark."""
-        if not self._written or not (idle or (self._written >= WAL_LIMIT and self._wal() >= WAL_LIMIT)):
+        if not self.untidy or not (idle or (self._written >= WAL_LIMIT and self._wal() >= WAL_LIMIT)):
             return
         try:
             self._failpoint("before checkpoint")
@@ -134,7 +136,9 @@ class SqliteStore:
                 raise
             self.rollback()
             self.no_room()
-        self._written = 0
+            self._blocked = True  # until something is stored again: it would only fail again
+        else:
+            self._written = 0
         self._measure()
 
     def close(self, clean: bool) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from hermes_peer.errors import JournalError, UsageError
 from hermes_peer.journal.hold import Hold
-from hermes_peer.journal.operations import Append, Operation, Submit, Take
+from hermes_peer.journal.operations import Append, Expire, Operation, Settle, Submit, Take, Trim
 from hermes_peer.journal.own import OwnSql
 from hermes_peer.journal.pending import Pending, keep
 from hermes_peer.journal.store import Damaged, Fault, Store, disk_full, fault, run_all
@@ -33,6 +33,11 @@ class Unit:
         self.pending: Pending[Any] = Pending()
 
     started = False
+
+    @property
+    def alone(self) -> bool:
+        """A single operation that checks all before its only write: it needs no point to come back to."""
+        return len(self.operations) == 1 and not isinstance(self.operations[0], Append | Trim | Settle | Expire)
 
     def run(self, store: Store) -> Any:
         return run_all(store, self.operations)
@@ -222,28 +227,30 @@ class Writer:
     def _unit(self, unit: Unit) -> Kept:
         """Its result or its own error. Raises what concerns the whole batch."""
         store = self._store
+        alone = unit.alone
         while True:
-            store.save()
+            if not alone:
+                store.save()
             try:
                 result = unit.run(store)
-                store.release()
+                if not alone:
+                    store.release()
                 return unit.pending, result, None
             except Damaged as damaged:
-                store.back()
+                if not alone:
+                    store.back()
                 store.put_aside(damaged)
                 if unit.started:
-                    return (
-                        unit.pending,
-                        None,
-                        JournalError("A row that the transaction needs is damaged; it was set aside."),
-                    )
+                    told = JournalError("A row that the transaction needs is damaged; it was set aside.")
+                    return unit.pending, None, told
             except Handler as error:
                 store.back()
                 return unit.pending, None, error.error
             except Exception as error:
                 if isinstance(error, Lost) or fault(error) is not Fault.UNIT:
                     raise
-                store.back()
+                if not alone:
+                    store.back()
                 return unit.pending, None, error
 
     def _recover(self, units: list[Unit], error: Exception) -> list[Kept]:

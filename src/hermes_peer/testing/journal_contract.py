@@ -309,7 +309,7 @@ def _own_sql(journal: Journal) -> None:
     )
     beside = journal.commit(op.Submit(a_sent("beside")))
     assert lost.exception(WAIT_S) is not None and count() == 1, "a handler that rolls back fails alone"
-    assert beside.result(WAIT_S)[0].kind is Kind.NEW
+    assert kind(beside.result(WAIT_S)) is Kind.NEW
     slow = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n) SELECT count(*) FROM n"
     _refuses(
         JournalError,
@@ -329,7 +329,7 @@ async def _interactive(journal: Journal) -> None:
         assert await one.execute("SELECT count(*) FROM effects") == [(1,)]
         assert not other.done(), "an interactive transaction must hold the writer"
         answers = await one.commit(op.Finish(ONE, "m-1", b"out", 9))
-        assert len(answers) == 1 and (await other)[0].kind is Kind.NEW
+        assert len(answers) == 1 and kind(await other) is Kind.NEW
         row = await journal.taken(ONE, "m-1")
         assert row and row.state is TakenState.DONE, "SQL and outcome in one commit"
         await _refuses_async(JournalError, one.execute("SELECT 1"), "a statement after the end")
@@ -345,7 +345,7 @@ async def _interactive(journal: Journal) -> None:
         four = await journal.begin(limit_s=0.05)
         await four.execute("INSERT INTO effects VALUES ('z')")
         late = journal.commit(op.Submit(a_sent("late")))
-        assert (await late)[0].kind is Kind.NEW, "after the time limit the writer must be free again"
+        assert kind(await late) is Kind.NEW, "after the time limit the writer must be free again"
         await _refuses_async(JournalError, four.commit(), "a commit after the time limit")
         five = await journal.begin()
         assert await five.execute("SELECT id FROM effects") == [("m-1",)], "nothing but the one commit is stored"
@@ -357,6 +357,10 @@ async def _interactive(journal: Journal) -> None:
         await asyncio.wait_for(_wait(journal.commit(op.Discard("absent"))), 3)  # nobody holds it for who went away
     finally:
         await asyncio.to_thread(journal.close)
+
+
+def kind(answers: tuple[Any, ...]) -> Any:
+    return answers[0].kind
 
 
 async def _wait(promise: Any) -> None:

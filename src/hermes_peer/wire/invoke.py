@@ -71,7 +71,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class BadMessage(CallError):
-    """A message that cannot be taken (code 2). Its sender and trace, as far as they could be read, are for the answer."""
+    """A message that cannot be taken (code 2). Its sender and trace, as far as they were read, are for the answer."""
 
     code_default = Code.ERROR_INVALID_REQUEST
 
@@ -101,8 +101,8 @@ def decode_json(data: bytes) -> Message:
     if whole.keys() != _PARTS:
         for part in ("meta", "payload"):
             if part not in whole:
-                error = BadMessage("missing_field", f"`{part}` is missing: {_EXAMPLE}", details={"field": part})
-                raise _signed(error, whole.get("meta"))
+                lacking = BadMessage("missing_field", f"`{part}` is missing: {_EXAMPLE}", details={"field": part})
+                raise _signed(lacking, whole.get("meta"))
         extra = sorted(whole.keys() - _PARTS)[0]
         raise _signed(_unknown(extra, "the message", sorted(_PARTS)), whole["meta"])
     raw = whole["meta"]
@@ -151,9 +151,7 @@ def check_meta(raw: Any) -> Meta:
         raise _field("unknown_type", "msg_type", f"no type {str(kind)[:TEXT_MAX]}; known are 1 to 16", expected=known)
     if type(ttl) not in (int, float) or not 0 <= ttl <= TTL_MAX:
         raise _field("invalid_ttl", "ttl", "must be a number of seconds from 0 to 4294967295", expected="number")
-    return Meta(
-        kind, _text("sender_id", sender), _text("receiver_id", receiver) or None, ttl, _text("trace_id", trace)
-    )
+    return Meta(kind, _text("sender_id", sender), _text("receiver_id", receiver) or None, ttl, _text("trace_id", trace))
 
 
 _KINDS = frozenset(int(each) for each in Type)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hermes_peer.cli.demo import chaos, command
+from hermes_peer.cli.demo import chaos, command, kills, processes
 from hermes_peer.errors import CallError, UsageError
 
 from .server import ModelServer
@@ -35,6 +35,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, chaos.Fault] = {name: (name, strike) for name, strike in chaos.FAULTS}
     monkeypatch.setattr(chaos, "FAULTS", tuple(seen[name] for name in QUICK))
     monkeypatch.setattr(command, "SECONDS", 2.0)
+    monkeypatch.setattr(kills, "SECONDS", 1.5)
 
 
 @pytest.mark.usefixtures("quick")
@@ -50,6 +51,12 @@ def test_nothing_is_lost_and_its_last_line_says_so(tree: Path, capfd: pytest.Cap
     assert last["recovery_ms"]["max"] >= last["recovery_ms"]["median"] > 0
     assert "every finding arrived once and in order" in err
     assert "Traceback" not in err
+    second = last["act2"]
+    assert (second["kills"], second["effects"], second["lost"], second["duplicated"]) == (2, 1, 0, 0)
+    assert second["items"] > 300
+    assert set(second["recovery_ms"]) == {"worker", "planner"}
+    assert err.index("the worker is killed") < err.index("the planner is killed") < err.index("filed once")
+    assert "filed once: the report is whole" in err
 
 
 @pytest.mark.usefixtures("quick")
@@ -79,26 +86,40 @@ def test_a_process_that_ends_early_ends_the_demo_and_the_other_process(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = []
-    start = command._process
+    start = processes.start
 
     async def broken(role: str, *arguments: str) -> Any:
         child = await start(role, *(arguments if role == "worker" else ("--nonsense",)))
         started.append(child)
         return child
 
-    monkeypatch.setattr(command, "_process", broken)
+    monkeypatch.setattr(processes, "start", broken)
     with pytest.raises(CallError, match="ended early"):
         command.demo([tree])
     assert [child.returncode for child in started] == [0, 2]
 
 
-@pytest.mark.parametrize("bad", ["lost", "duplicated", "out_of_order", "unexpected"])
+CLEAN = dict.fromkeys(("lost", "duplicated", "out_of_order", "unexpected"), 0)
+FIRST = CLEAN | {"items": 3, "breaks": 0, "resumes": 0, "faults": 0, "recovery_ms": {"median": 0, "max": 0}}
+SECOND = CLEAN | {"items": 3, "kills": 2, "effects": 1, "recovery_ms": {"worker": 1, "planner": 1}}
+
+
+@pytest.mark.parametrize("bad", CLEAN)
 def test_any_finding_lost_or_doubled_is_exit_code_1(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
-    whole = dict.fromkeys(("lost", "duplicated", "out_of_order", "unexpected", "breaks", "resumes"), 0)
-    line = whole | {"items": 3, "recovery_ms": {"median": 0, "max": 0}}
-    assert command._report(line, 0) == 0
-    assert command._report(line | {bad: 1}, 0) == 1
+    assert command._report(FIRST, SECOND) == 0
+    assert command._report(FIRST | {bad: 1}, SECOND) == 1
     assert "LOST OR DOUBLED" in capsys.readouterr().err
+    assert command._report(FIRST, SECOND | {bad: 1}) == 1
+    assert "NOT WHOLE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("effects", "kills"), [(0, 2), (2, 2), (1, 1)])
+def test_a_report_filed_never_or_twice_or_a_kill_that_missed_is_exit_code_1(
+    effects: int, kills: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command._report(FIRST, SECOND | {"effects": effects, "kills": kills}) == 1
+    last = json.loads(capsys.readouterr().out)
+    assert (last["act2"]["effects"], last["act2"]["kills"], last["items"]) == (effects, kills, 3)
 
 
 def test_the_default_is_the_project_that_one_stands_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

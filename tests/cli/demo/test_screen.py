@@ -61,3 +61,38 @@ def test_a_live_view_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_narrow_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "the line is reset" in shown(monkeypatch, terminal=True, width=30)
+
+
+SECOND: list[dict[str, Any]] = [
+    {"event": "second act", "items": 10},
+    *({"event": "kept", "items": n, "file": "a[b].py", "text": f"[red]{n}"} for n in range(1, 5)),
+    {"event": "killed", "who": "worker"},
+    {"event": "goes on", "who": "worker", "at": 4},
+    {"event": "kept", "items": 5, "file": "c.py", "text": ""},
+    {"event": "recovered", "who": "worker", "ms": 812.4},
+    *({"event": "kept", "items": n, "file": "c.py", "text": ""} for n in range(6, 11)),
+]
+
+
+def test_the_second_act_in_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.cli.demo.test_screen.EVENTS", EVENTS + SECOND)
+    lines = [line.split(" s  ", 1)[1] for line in shown(monkeypatch, terminal=False).splitlines() if " s  " in line]
+    at = lines.index("second act: a report of 10 findings as one piece of durable work")
+    assert lines[at + 1 :] == [
+        "2 findings of the report, newest: a[b].py",
+        "4 findings of the report, newest: a[b].py",
+        "the worker is killed (SIGKILL) and started again",
+        "worker: is back and goes on behind finding 4",
+        "worker: the next finding came 812 ms after the kill",
+        "6 findings of the report, newest: c.py",
+        "8 findings of the report, newest: c.py",
+        "10 findings of the report, newest: c.py",
+    ]
+
+
+def test_the_second_act_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.cli.demo.test_screen.EVENTS", EVENTS + SECOND)
+    text = shown(monkeypatch, terminal=True)
+    assert "20/20" in text and "10/10" in text
+    assert "worker killed (SIGKILL)" in text and "812 ms" in text
+    assert "worker and planner run" in text

@@ -8,21 +8,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hermes_peer.agent.durable.retry import digest, item_value, read_end, supersedes
+from hermes_peer.agent.durable.clock import Clock
+from hermes_peer.agent.durable.reading import read
+from hermes_peer.agent.durable.retry import digest, error_answer, read_end, supersedes
+from hermes_peer.agent.durable.rows import now_ms
 from hermes_peer.agent.durable.work import Work
 from hermes_peer.agent.methods import Method
-from hermes_peer.agent.values import Final
-from hermes_peer.errors import CallError, Code, DeadlineExceeded, JournalError, OutcomeUnknown, Unavailable, error_body
-from hermes_peer.journal.operations import Expire, Finish, Run, Settle, Take
-from hermes_peer.journal.values import Contract, Kind, Taken, TakenState, Verdict
-from hermes_peer.wire import jsons, messages
+from hermes_peer.errors import (
+    CallError,
+    Code,
+    DeadlineExceeded,
+    JournalError,
+    OutcomeUnknown,
+    PermissionDenied,
+    Unavailable,
+    UsageError,
+)
+from hermes_peer.journal.operations import Expire, Operation, Run, Settle, Take
+from hermes_peer.journal.values import Contract, Kind, Limits, Taken, TakenState, Verdict
 from hermes_peer.wire.messages import Envelope
 
 if TYPE_CHECKING:
@@ -33,7 +42,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("hermes_peer.work")
 AT_ONCE = 64  # handlers of durable work that run at the same time; the others wait, accepted
 RETENTION_S = 86_400.0
-PIECE = 500  # items read from the log at a time
+FAR_S = 86_400.0  # no timer is set for longer
+CLOSE_S = 0.25  # what a cancelled handler has for its `finally`
+AGAIN_S = 1.0
+OTHER_IDS = 10_000
+LARGEST = Limits().body
 
 _envelope = msgspec.json.Decoder(Envelope).decode
 
@@ -54,8 +67,11 @@ class Inbox:
         self.journal = journal
         self.fail = fail
         self.works: dict[tuple[bytes, str], Work] = {}
+        self.closing = False
+        self.clock = Clock(life.loop.time)
         self._life = life
         self._taking: dict[tuple[bytes, str], asyncio.Future[None]] = {}
+        self._other_ids: dict[tuple[bytes, str], str] = {}  # a second id of work that has an idempotency key
         self._waiting: deque[Work] = deque()
         self._running = 0
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -73,18 +89,21 @@ class Inbox:
         try:
             await self._take_alone(principal, envelope, method, payload, reader)
         except JournalError as error:
-            reader.ended(error_answer(Unavailable("journal", str(error), retryable=True, retry_after=5)))
+            raise_to(reader, Unavailable("journal", str(error), retryable=True, retry_after=5))
         except Exception:
             log.exception("taking %s failed", envelope.message_id)
-            reader.ended(error_answer(CallError("internal", "the work could not be taken", code=7, retryable=True)))
+            reader.ended(
+                error_answer(Unavailable("internal", "the work could not be taken", retryable=True, retry_after=5))
+            )
         finally:
             self._taking.pop(key).set_result(None)
 
     async def _take_alone(
         self, principal: bytes, envelope: Envelope, method: Method, payload: bytes, reader: Reader
     ) -> None:
-        now_ms, ttl = _now_ms(), envelope.ttl or 0.0
-        mark = digest(method.name, payload)
+        ttl = envelope.ttl or 0.0
+        deadline = self.time() + ttl
+        now = now_ms()
         row = Taken(
             principal=principal,
             message_id=envelope.message_id,
@@ -92,209 +111,202 @@ class Inbox:
             contract=Contract(method.contract),
             envelope=msgspec.json.encode(envelope),
             payload=payload,
-            digest=mark,
-            taken_ms=now_ms,
-            expires_ms=now_ms + int(ttl * 1000),
+            digest=digest(method.name, payload),
+            taken_ms=now,
+            expires_ms=now + int(ttl * 1000),
             idempotency_key=envelope.idempotency_key,
         )
-        run = self._running < AT_ONCE
-        self.fail("before-accept")
-        operations = (Take(row), Run(principal, row.message_id)) if run else (Take(row),)
-        verdict = (await self.journal.commit(*operations))[0]
-        self.fail("after-accept")
-        assert isinstance(verdict, Verdict)
+        if len(row.envelope) + len(payload) > LARGEST:
+            text = f"durable work takes at most {LARGEST} bytes"
+            raise_to(reader, CallError("too_large", text, code=Code.ERROR_RESOURCE_EXHAUSTED))
+            return
+        late = method.min_ttl is not None and ttl < method.min_ttl
+        if late and await self.journal.taken(principal, row.message_id) is None:
+            raise_to(reader, _too_late(method, ttl))
+            return
+        run = self._reserve()
+        try:
+            self.fail("before-accept")
+            verdict = await self._commit(row, run)
+            self.fail("after-accept")
+            if verdict.kind is Kind.ATTACH and _again(envelope, there := _taken(verdict)):
+                # What failed makes room for another run, in the same commit.
+                verdict = await self._commit(row, run, Settle(principal, (there.message_id,)))
+        except BaseException:
+            self._give_back(run)
+            raise
         if verdict.kind is Kind.NEW:
-            assert isinstance(verdict.row, Taken)
-            self._begin(msgspec.structs.replace(row, attempts=int(run)), envelope, method, run, ttl, reader)
+            self._begin(_taken(verdict), envelope, method, run, deadline, reader)
             return
+        self._give_back(run)
         if verdict.kind is Kind.REFUSED:
-            reader.ended(error_answer(Unavailable("full", verdict.why, retryable=True, retry_after=5)))
-            return
-        there = verdict.row
-        assert isinstance(there, Taken)
-        if verdict.kind is Kind.CONFLICT:
-            reader.ended(
-                error_answer(
-                    CallError(
-                        "conflict",
-                        f"the id {envelope.message_id} was used for other work; take a new id",
-                        code=Code.ERROR_INVALID_REQUEST,
-                    )
-                )
-            )
-            return
-        if there.state is TakenState.DONE and there.outcome is not None and _again(envelope, there):
-            await self.journal.commit(Settle(principal, (there.message_id,)))
-            self.works.pop((principal, there.message_id), None)
-            await self._take_alone(principal, envelope, method, payload, reader)
-            return
-        self._attach(there, reader)
+            raise_to(reader, await self._refusal(row, verdict.why))
+        elif verdict.kind is Kind.CONFLICT:
+            text = f"the id or the key of {envelope.message_id} was used for other work; take a new one"
+            raise_to(reader, CallError("conflict", text, code=Code.ERROR_INVALID_REQUEST))
+        else:
+            self._attach(_taken(verdict), envelope.message_id, reader)
+
+    async def _commit(self, row: Taken, run: bool, *before: Operation) -> Verdict:
+        operations: tuple[Operation, ...] = (*before, Take(row))
+        if run:
+            operations = (*operations, Run(row.principal, row.message_id))
+        verdict = (await self.journal.commit(*operations))[len(before)]
+        assert isinstance(verdict, Verdict)
+        if run and verdict.kind is Kind.NEW:
+            return msgspec.structs.replace(verdict, row=msgspec.structs.replace(_taken(verdict), attempts=1))
+        return verdict
+
+    async def _refusal(self, row: Taken, why: str) -> CallError:
+        for aside in await self.journal.set_aside():
+            if (aside.side, aside.principal, aside.message_id) == ("taken", row.principal, row.message_id):
+                return OutcomeUnknown("outcome_unknown", f"the row of this work was damaged and set aside: {aside.why}")
+        return Unavailable("full", why, retryable=True, retry_after=5)
 
     def _begin(
-        self, row: Taken, envelope: Envelope, method: Method, run: bool, ttl: float, reader: Reader | None
+        self, row: Taken, envelope: Envelope, method: Method, run: bool, deadline: float, reader: Reader | None
     ) -> None:
-        work = Work(self, row, envelope, self.time() + ttl)
+        work = Work(self, row, envelope, deadline)
         self.works[row.principal, row.message_id] = work
         if reader is not None:
             work.ended.append(reader.ended)
             reader.accepted()
+        work.counted = run
         if run:
-            self._running += 1
             work.start(method)
         else:
             self._waiting.append(work)
-        self.loop.call_later(min(ttl, 3600.0 * 24), self._expire_waiting, work)
+            self._watch(work)
 
-    def _attach(self, row: Taken, reader: Reader) -> None:
+    def _attach(self, row: Taken, asked: str, reader: Reader) -> None:
         reader.accepted()
+        if asked != row.message_id:
+            if len(self._other_ids) >= OTHER_IDS:
+                self._other_ids.clear()
+            self._other_ids[row.principal, asked] = row.message_id
         work = self.works.get((row.principal, row.message_id))
         if work is not None and work.outcome is None:
             work.ended.append(reader.ended)
             return
         outcome = work.outcome if work is not None else row.outcome
-        if outcome is None:  # the journal knows it, we do not run it: it was set aside while we looked
+        if outcome is None:  # the journal knows it, we do not run it: its outcome could not be stored
             outcome = error_answer(OutcomeUnknown("outcome_unknown", "nobody can say how this work ended"))
         reader.ended(outcome)
 
-    # ------------------------------------------------------------------ ends
-    def finished(self, work: Work) -> None:
-        """A work has its outcome on disk: the next one that waits may begin."""
-        self.works.pop((work.principal, work.id), None)
-        if work.task is not None and work not in self._waiting:
-            self._running = max(0, self._running - 1)
+    # ------------------------------------------------------------------ places of running handlers
+    def _reserve(self) -> bool:
+        """Take a place before the commit, so that a crowd that comes at once does not run at once."""
+        if self._running >= AT_ONCE or self._waiting:
+            return False
+        self._running += 1
+        return True
+
+    def _give_back(self, held: bool) -> None:
+        if held:
+            self._running -= 1
         while self._waiting and self._running < AT_ONCE:
             following = self._waiting.popleft()
-            if following.outcome is None and following.stopped is None:
+            if following.stopped is None:
                 self._running += 1
+                following.counted = True
                 self.spawn(self._start_late(following))
 
     async def _start_late(self, work: Work) -> None:
+        """Its turn has come after all."""
         method = self.agent.methods.get(work.method_name)
+        left = work.deadline - self.time()
         if method is None:
-            work.stop(CallError("unknown_method", f"{work.method_name} is gone", code=Code.ERROR_TOOL_NOT_FOUND))
-            return
-        await self.journal.commit(Run(work.principal, work.id))
-        work.attempts += 1
-        work.start(method)
+            work.stop(_gone(work.method_name))
+        elif method.min_ttl is not None and left < method.min_ttl:
+            work.stop(_too_late(method, left))
+        else:
+            try:
+                await self.journal.commit(Run(work.principal, work.id))
+            except (JournalError, UsageError) as error:
+                if isinstance(error, JournalError) and not self.journal.gauges().stopped:
+                    self.loop.call_later(AGAIN_S, lambda: self.spawn(self._start_late(work)))
+                else:
+                    work.unstored(Unavailable("journal", str(error), retryable=True, retry_after=5))
+                return
+            if work.stopped is None:
+                work.attempts += 1
+                work.start(method)
 
-    def _expire_waiting(self, work: Work) -> None:
-        if work.task is None and work.outcome is None:
+    def _watch(self, work: Work) -> None:
+        """Its ttl may be spent before it begins."""
+        left = work.deadline - self.time()
+        if left <= 0:
             work.stop(DeadlineExceeded("expired", "the ttl was spent before the work could begin: it did not run"))
+        else:
+            work.timer = self.loop.call_later(min(left, FAR_S), self._watch, work)
 
+    def finished(self, work: Work) -> None:
+        """A work has its outcome on disk: the next one that waits may begin."""
+        self.works.pop((work.principal, work.id), None)
+        counted, work.counted = work.counted, False
+        self._give_back(counted)
+
+    # ------------------------------------------------------------------ what the submitter asks
     async def settle(self, principal: bytes, ids: list[str]) -> int:
         """The submitter has these outcomes: forget them (only its own). Returns how many went."""
+        for id in ids:
+            self._other_ids.pop((principal, id), None)
         (gone,) = await self.journal.commit(Settle(principal, tuple(ids)))
         return int(gone) if isinstance(gone, int) else 0
 
-    def cancel(self, principal: bytes, id: str) -> bool:
+    async def cancel(self, principal: bytes, id: str) -> bool:
         """The submitter gives it up. False if there is nothing to give up."""
-        work = self.works.get((principal, id))
+        while (taking := self._taking.get((principal, id))) is not None:
+            await asyncio.shield(taking)
+        work = self.works.get((principal, self._other_ids.get((principal, id), id)))
         if work is None:
             return False
         work.cancel()
         return True
 
-    async def resume(self, principal: bytes, id: str, offset: int) -> AsyncIterator[Any]:
-        """The items from `offset` on, the later ones as they come, then Final(result).
+    def resume(self, principal: bytes, id: str, offset: int) -> AsyncIterator[Any]:
+        """See `read`."""
+        return read(self, principal, self._other_ids.get((principal, id), id), offset)
 
-        Raises CallError: "unknown" (no such work of this submitter), "gap" (details: first), or the work's own error.
-        """
-        at = offset
-        while True:
-            work = self.works.get((principal, id))
-            changed = work.changed if work is not None else None
-            if work is not None and work.tail and work.tail[0][0] <= at < work.logged:
-                for index, data in list(work.tail):
-                    if index == at:
-                        at += 1
-                        yield item_value(data)
-                continue
-            piece = await self.journal.items(principal, id, at, PIECE)
-            if piece is None:
-                raise CallError("unknown", f"no work {id} of yours is kept here", code=2, details={"offset": at})
-            if (piece.items and piece.first > at) or at > piece.next_item:
-                raise CallError(
-                    "gap",
-                    f"items {at} to {piece.first - 1} are no longer kept",
-                    code=2,
-                    details={"first": piece.first, "next": piece.next_item},
-                )
-            for data in piece.items:
-                at += 1
-                yield item_value(data)
-            if piece.items:
-                continue
-            if work is None or work.outcome is not None:
-                row = await self.journal.taken(principal, id)
-                if row is None or (row.state is TakenState.DONE and row.next_item <= at):
-                    break
-                if work is None and row.state is not TakenState.DONE:
-                    raise Unavailable("restarting", "the work waits for its agent", retryable=True, retry_after=1)
-                continue
-            assert changed is not None
-            if work.logged <= at:
-                await changed.wait()
-        row = await self.journal.taken(principal, id)
-        end = read_end(row.outcome) if row is not None and row.outcome else None
-        if end is None:
-            raise CallError("unknown", f"no outcome of {id} is kept here", code=2)
-        if end.error is not None:
-            raise end.error
-        yield Final(end.value)
+    # ------------------------------------------------------------------ life
+    def recheck(self) -> None:
+        """Policy or trust changed: what is no longer allowed ends now (attack 57)."""
+        for work in list(self.works.values()):
+            if not self.may(work.principal, work.method_name):
+                work.stop(PermissionDenied("policy", "a rule that allowed this work was taken back"))
 
-    # ------------------------------------------------------------------ after a restart
-    async def recover(self) -> int:
-        """Go on with what was in hand when the process died, as each contract says. Returns how many works that is."""
-        after, count = 0, 0
-        while True:
-            rows = await self.journal.find_taken((TakenState.ACCEPTED, TakenState.RUNNING), after=after, limit=500)
-            if not rows:
-                return count
-            for row in rows:
-                after = max(after, row.seq)
-                count += 1
-                await self._recover(row)
+    def may(self, principal: bytes, name: str) -> bool:
+        """Whether its submitter may (still) have this method run."""
+        method = self.agent.methods.get(name)
+        return self._life.directory.allows_key(principal, name, method is not None and method.public)
 
-    async def _recover(self, row: Taken) -> None:
-        envelope = _envelope(row.envelope)
-        ttl = min((row.expires_ms - _now_ms()) / 1000, envelope.ttl or 0.0)
-        method = self.agent.methods.get(row.method)
-        error: CallError | None = None
-        if row.state is TakenState.RUNNING and row.contract is Contract.NONE:
-            error = OutcomeUnknown(
-                "outcome_unknown",
-                f"{row.method} was running when its process ended; it has no contract, so it is not run again",
-            )
-        elif ttl <= 0:
-            ran = row.state is TakenState.RUNNING
-            error = DeadlineExceeded("expired", "the ttl was spent" + ("" if ran else " before the work began"))
-        elif method is None:
-            error = CallError("unknown_method", f"{row.method} is gone", code=Code.ERROR_TOOL_NOT_FOUND)
-        if error is not None:
-            keep = _now_ms() + int(RETENTION_S * 1000)
-            await self.journal.commit(Finish(row.principal, row.message_id, error_answer(error), keep))
-            return
-        assert method is not None
-        run = self._running < AT_ONCE
-        if run:
-            await self.journal.commit(Run(row.principal, row.message_id))
-        row = msgspec.structs.replace(row, attempts=row.attempts + int(run))
-        self._begin(row, envelope, method, run, ttl, None)
+    def go_on(self, row: Taken, envelope: Envelope, method: Method, run: bool, left: float) -> None:
+        """Work of an earlier process; `run`: a place is reserved and RUNNING is on disk."""
+        self._begin(row, envelope, method, run, self.time() + left, None)
+
+    reserve = _reserve
 
     async def sweep(self) -> None:
         """Forget what was kept long enough."""
-        await self.journal.commit(Expire(_now_ms()))
+        over = Expire(self.clock.over())
+        while (await self.journal.commit(over))[0]:
+            pass
 
     @property
     def running(self) -> bool:
         return bool(self._tasks)
 
     async def close(self) -> None:
-        """End the handlers without an outcome."""
+        """End the handlers without an outcome. One that takes no notice is left behind."""
+        self.closing = True
+        for work in self.works.values():
+            if work.timer is not None:
+                work.timer.cancel()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLOSE_S)
 
     # ------------------------------------------------------------------ for works
     def time(self) -> float:
@@ -309,30 +321,41 @@ class Inbox:
 
     def keep_until(self, deadline: float) -> int:
         """Unix ms until which an outcome is kept: a day, and never less than the ttl."""
-        return _now_ms() + int(max(RETENTION_S, deadline - self.time()) * 1000)
+        return self.clock.keep(max(RETENTION_S, deadline - self.time()))
 
     def name_of(self, principal: bytes) -> str:
-        return self._life.endpoint.contact(principal).name
+        return self._life.directory.name_of(principal)
 
     def call_sync(self, target: str, method: str, payload: Any, **options: Any) -> Any:
         call = self.agent.call(target, method, payload, **options)
         return asyncio.run_coroutine_threadsafe(call, self.loop).result()
 
 
+def raise_to(reader: Reader, error: CallError) -> None:
+    """Refuse, without having taken anything."""
+    reader.ended(error_answer(error))
+
+
+def _taken(verdict: Verdict) -> Taken:
+    assert isinstance(verdict.row, Taken)
+    return verdict.row
+
+
 def _again(envelope: Envelope, there: Taken) -> bool:
     """A new round of an operator runs whatever failed; a new attempt only what said that it may be tried again."""
+    if there.state is not TakenState.DONE or there.outcome is None:
+        return False
     old = _envelope(there.envelope)
-    assert there.outcome is not None
     error = read_end(there.outcome).error
     if error is None or not supersedes(envelope, old):
         return False
     return envelope.round > old.round or error.retryable
 
 
-def error_answer(error: CallError) -> bytes:
-    """The END message of an error."""
-    return messages.ERROR_HEAD + jsons.encode(error_body(error), "error")
+def _too_late(method: Method, left: float) -> CallError:
+    text = f"{method.name} needs {method.min_ttl:g} s, the work has {max(0.0, left):.3g} s left"
+    return DeadlineExceeded("min_ttl", text, timer="min_ttl")
 
 
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+def _gone(name: str) -> CallError:
+    return CallError("unknown_method", f"{name} is gone", code=Code.ERROR_TOOL_NOT_FOUND)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from hermes_peer.agent.context import CURRENT
-from hermes_peer.agent.durable.outbox import outcome_of
+from hermes_peer.agent.durable.rows import consumed, outcome_of
 from hermes_peer.agent.methods import Method
 from hermes_peer.errors import CallError, Code, UsageError, error_body
 from hermes_peer.journal.values import Sent, SentState
@@ -40,20 +40,21 @@ def durable_methods(agent: HermesAgent) -> list[Method]:
     async def cancel(message_id: str) -> bool:
         """Give the caller's own work up."""
         inbox, _ = await agent._running().durable.open()
-        return inbox.cancel(principal(), message_id)
+        return await inbox.cancel(principal(), message_id)
 
     async def ticket(message_id: str, wait: bool = False) -> dict[str, Any]:
         """Where work that this agent submitted stands; with `wait`, once it has ended."""
+        _, outbox = await agent._running().durable.open()
         found = agent.ticket(message_id)
+        if await outbox.row(message_id) is None:
+            raise CallError("unknown_ticket", f"this agent never submitted {message_id}", code=2)
         if wait:
             try:
                 await found.result()
             except CallError:
                 pass  # the state below says what it was
-        _, outbox = await agent._running().durable.open()
         row = await outbox.row(message_id)
-        if row is None:
-            raise CallError("unknown_ticket", f"this agent never submitted {message_id}", code=2)
+        assert row is not None
         return shown(row) | {"state": await found.state()}
 
     async def dead(action: Literal["list", "show", "replay", "discard"], message_id: str = "") -> Any:
@@ -95,7 +96,7 @@ def shown(row: Sent) -> dict[str, Any]:
         "attempts": row.attempts,
         "created_ms": row.created_ms,
         "expires_ms": row.expires_ms,
-        "offset": row.offset,
+        "offset": consumed(row),
     }
     if row.requeued_ms:
         seen |= {"requeued_ms": row.requeued_ms, "requeued_by": row.requeued_by}

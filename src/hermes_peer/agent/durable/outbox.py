@@ -1,40 +1,33 @@
 """The submitting side of durable work: on disk before `submit` returns, sent until it is answered.
 
-Knows: the journal's half for sent work, lanes, retries by class, dead letters. Refuses to know: sockets, handlers.
-Called by: agent (submit, ticket), the hermes.* methods, life.
+Knows: the journal's half for sent work, which works are open, dead letters. Refuses to know: sockets, handlers, when
+what is sent (lanes do). Called by: agent (submit, ticket), the hermes.* methods, life.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hermes_peer.agent.calling import Outgoing
+from hermes_peer.agent.calling import check_call
 from hermes_peer.agent.context import current_trace, new_span, new_trace
-from hermes_peer.agent.durable.retry import TRIES, digest, new_work_id, pause, read_end
-from hermes_peer.agent.reach import reach
-from hermes_peer.errors import (
-    CallError,
-    Code,
-    DeadlineExceeded,
-    HermesError,
-    LinkError,
-    SessionLost,
-    UsageError,
-    call_error,
-    error_body,
-)
+from hermes_peer.agent.durable.entry import Entry
+from hermes_peer.agent.durable.lane import Lane
+from hermes_peer.agent.durable.retry import LONGEST_S, digest, error_answer, key_id, new_work_id, pause
+from hermes_peer.agent.durable.rows import consumed, items_of, now_ms, ran, why_dead
+from hermes_peer.agent.durable.settling import Settling
+from hermes_peer.errors import CallError, Code, DeadlineExceeded, JournalError, OutcomeUnknown, UsageError
 from hermes_peer.journal import operations as op
+from hermes_peer.journal.values import Answer, Limits, Origin, Sent, SentState, Verdict
 from hermes_peer.journal.values import Kind as Became
-from hermes_peer.journal.values import Sent, SentState, Verdict
 from hermes_peer.runtime.contact import Contact
 from hermes_peer.wire import jsons
-from hermes_peer.wire.messages import Envelope, Kind
+from hermes_peer.wire.messages import Envelope
 
 if TYPE_CHECKING:
     from hermes_peer.agent.life import Life
@@ -43,60 +36,26 @@ if TYPE_CHECKING:
 log = logging.getLogger("hermes_peer.work")
 TTL_DEFAULT = 3600.0
 TTL_MAX = 30 * 86_400.0
-REACH_S = 10.0  # one attempt to find a line
-MARK_S = 0.05  # an answer that comes within it makes a note of the acceptance needless
-LATE_S = 10.0  # how long after its ttl an accepted work may still bring its answer
 RETENTION_S = 86_400.0
-FOR_EVER = float("inf")
+PAGE = 500
+LARGEST = Limits().body
 
-
-class Entry:
-    """One submitted work that has no outcome yet, in memory. `done` is resolved with the stored row."""
-
-    def __init__(self, row: Sent, envelope: Envelope, expires: float, loop: asyncio.AbstractEventLoop) -> None:
-        self.row = row
-        self.id = row.message_id
-        self.envelope = envelope
-        self.expires = expires
-        self.next_try = 0.0
-        self.call: Outgoing | None = None
-        self.answered = False  # its outcome is on the way to the disk
-        self.accepted: asyncio.Future[None] = loop.create_future()
-        self.done: asyncio.Future[Sent] = loop.create_future()
-        if row.state is SentState.ACCEPTED:
-            self.accepted.set_result(None)
-
-
-class Delivery(Outgoing):
-    """The stream on which one work travels: OPEN, then ACCEPTED, then END. Its end never ends the work itself."""
-
-    __slots__ = ("on_accepted",)
-    on_accepted: Callable[[], None]
-
-    def message(self, body: bytes, fin: bool, cost: int) -> None:
-        if body[0] == Kind.ACCEPTED:
-            self.session.consumed(self.stream, cost)
-            self.on_accepted()
-        elif body[0] == Kind.END:
-            self.session.consumed(self.stream, cost)
-            self.settle(body, None)  # kept as it is: the bytes are the outcome
-        else:
-            super().message(body, fin, cost)
+_envelope = msgspec.json.Decoder(Envelope).decode
 
 
 class Outbox:
-    """One lane per target: works leave in the order in which they were submitted."""
+    """One lane per target. `flying` counts the streams of works per receiver."""
 
     def __init__(self, life: Life, journal: Journal, fail: Callable[[str], None]) -> None:
+        self.life = life
         self.journal = journal
         self.loop = life.loop
         self.entries: dict[str, Entry] = {}
+        self.flying: Counter[bytes] = Counter()
+        self.settling = Settling(life, journal)
         self.fail = fail
         self.watchers: list[Callable[[Sent], Any]] = []  # hear of dead letters
-        self._life = life
-        self._lanes: dict[str, dict[str, Entry]] = {}
-        self._wakes: dict[str, asyncio.Event] = {}
-        self._unsettled: dict[bytes, list[str]] = {}
+        self._lanes: dict[str, Lane] = {}
 
     # ------------------------------------------------------------------ submitting
     async def submit(
@@ -111,42 +70,67 @@ class Outbox:
         idempotency_key: str = "",
         type: str = "request",
     ) -> Sent:
-        """Keep it, on disk; delivery goes on by itself. Raises UsageError (conflict), JournalError."""
+        """Keep it, on disk; delivery goes on by itself. Raises UsageError (misuse, conflict), JournalError."""
+        check_call(ttl, trace_id, message_id, idempotency_key)
+        self.life.directory.check(target)
         ttl = TTL_DEFAULT if ttl is None else min(ttl, TTL_MAX)
-        if not ttl > 0:
+        if ttl <= 0:
             raise DeadlineExceeded("ttl", "no time is left for this work", origin="local")
         data = jsons.encode(payload) if payload is not None else b"{}"
-        now_ms = _now_ms()
+        now = now_ms()
+        own_id = bool(message_id)
+        if not message_id:
+            message_id = key_id(target, method, idempotency_key) if idempotency_key else new_work_id(now)
         envelope = Envelope(
             type,  # type: ignore[arg-type]
             method,
-            message_id or new_work_id(now_ms),
+            message_id,
             ttl,
             trace_id or current_trace() or new_trace(),
             new_span(),
-            now_ms,
-            own_id=bool(message_id),
+            now,
+            own_id=own_id,
             delivery="durable",
             idempotency_key=idempotency_key,
         )
         # Whoever would get it now is written down with it: that saves a commit before it is sent.
-        contact = self._life.directory.route(target, self.loop.time())
+        contact = self.life.directory.route(target, self.loop.time())
         row = Sent(
-            message_id=envelope.message_id,
+            message_id=message_id,
             peer=contact.peer.fingerprint if contact is not None else b"",
             target=target,
             method=method,
             envelope=msgspec.json.encode(envelope),
             payload=data,
             digest=digest(method, data),
-            created_ms=now_ms,
-            expires_ms=now_ms + int(ttl * 1000),
-            next_try_ms=now_ms,
+            created_ms=now,
+            expires_ms=now + int(ttl * 1000),
+            next_try_ms=now,
             attempts=1 if contact is not None else 0,
         )
+        if len(row.envelope) + len(data) > LARGEST:
+            raise UsageError(f"the payload has {len(data)} bytes; durable work takes at most {LARGEST} in all")
+        expires = self.loop.time() + ttl
         self.fail("before-submit")
-        (verdict,) = await self.journal.commit(op.Submit(row))
+        pending = self.journal.commit(op.Submit(row))
+        try:
+            (verdict,) = await pending
+        except asyncio.CancelledError:  # it is stored all the same, and must not lie there unsent
+            self.life.spawn(self._enter_late(pending, envelope, expires))
+            raise
         self.fail("after-submit")
+        return self._entered(verdict, row, envelope, expires)
+
+    async def _enter_late(self, pending: Any, envelope: Envelope, expires: float) -> None:
+        try:
+            (verdict,) = await pending
+            if isinstance(verdict, Verdict) and verdict.kind is Became.NEW:
+                assert isinstance(verdict.row, Sent)
+                self._enter(verdict.row, envelope, expires)
+        except JournalError as error:
+            log.info("%s", error)
+
+    def _entered(self, verdict: Answer, row: Sent, envelope: Envelope, expires: float) -> Sent:
         assert isinstance(verdict, Verdict)
         if verdict.kind is Became.CONFLICT:
             raise UsageError(f"the id {row.message_id} was used for other work: take another, or none")
@@ -155,252 +139,172 @@ class Outbox:
         there = verdict.row
         assert isinstance(there, Sent)
         if verdict.kind is Became.NEW:
-            self._enter(there, envelope, self.loop.time() + ttl)
+            self._enter(there, envelope, expires)
         return there
 
+    def _enter(self, row: Sent, envelope: Envelope, expires: float, wait: float = 0.0) -> Entry:
+        entry = Entry(row, envelope, expires, self.loop)
+        entry.next_try = self.loop.time() + wait
+        self.entries[row.message_id] = entry
+        lane = self._lanes.get(row.target)
+        if lane is None:
+            lane = self._lanes[row.target] = Lane(self, row.target)
+            self.life.spawn(self._run(lane))
+        lane.entries[row.message_id] = entry
+        lane.wake.set()
+        return entry
+
+    async def _run(self, lane: Lane) -> None:
+        await lane.run()
+        self._lanes.pop(lane.target, None)
+
+    # ------------------------------------------------------------------ after a restart
     async def recover(self) -> int:
         """Go on with what an earlier process left. Returns how many works that is."""
         after, count = 0, 0
-        while rows := await self.journal.find_sent((SentState.WAITING, SentState.ACCEPTED), after=after, limit=500):
+        while rows := await self.journal.find_sent((SentState.WAITING, SentState.ACCEPTED), after=after, limit=PAGE):
+            after = rows[-1].seq
+            rows = [row for row in rows if row.message_id not in self.entries]
+            count += len(rows)
+            if self.journal.origin not in (Origin.NEW, Origin.SAME):
+                await self._distrust(rows)
+                continue
+            now = now_ms()
             for row in rows:
-                after = max(after, row.seq)
-                if row.message_id in self.entries:
-                    continue
-                count += 1
-                envelope = msgspec.json.decode(row.envelope, type=Envelope)
-                left = min((row.expires_ms - _now_ms()) / 1000, TTL_MAX)
-                self._enter(row, envelope, self.loop.time() + left)
-        after = 0
-        while rows := await self.journal.find_sent((SentState.DONE,), after=after, limit=500):
-            for row in rows:
-                after = max(after, row.seq)
-                self._to_settle(row)
+                envelope = _envelope(row.envelope)
+                envelope.attempt, envelope.round = max(1, row.attempts), row.requeued_ms
+                # No clock that was set meanwhile gives it more than it had, or a pause without end.
+                whole = row.expires_ms - max(row.created_ms, row.requeued_ms)
+                left = min((row.expires_ms - now) / 1000, whole / 1000, TTL_MAX)
+                waits = row.state is SentState.WAITING and row.next_try_ms > now
+                wait = min((row.next_try_ms - now) / 1000, 1.5 * LONGEST_S) if waits else 0.0
+                self._enter(row, envelope, self.loop.time() + left, wait).blind = row.attempts > 0
+        self.life.spawn(self._recover_ended())
         return count
 
-    def _enter(self, row: Sent, envelope: Envelope, expires: float) -> Entry:
-        entry = Entry(row, envelope, expires, self.loop)
-        entry.next_try = self.loop.time()
-        self.entries[row.message_id] = entry
-        lane = self._lanes.setdefault(row.target, {})
-        lane[row.message_id] = entry
-        if row.target not in self._wakes:
-            self._wakes[row.target] = asyncio.Event()
-            self._life.spawn(self._lane(row.target))
-        self._wakes[row.target].set()
-        return entry
+    async def _distrust(self, rows: list[Sent]) -> None:
+        """This journal is a copy, or an older one: what is open here may have been done since, by whatever went on
+        from the true one. A human decides (replay)."""
+        error = OutcomeUnknown(
+            "outcome_unknown",
+            "the journal that held this work was restored from a copy, so whether it ran since is not known; replay "
+            "it if it should be sent once more",
+        )
+        why = why_dead(error, "unknown")
+        await asyncio.gather(*(_awaited(self.journal.commit(op.MarkDead(row.message_id, why))) for row in rows))
+        for row in rows:
+            self._tell_watchers(msgspec.structs.replace(row, state=SentState.DEAD, why=why))
 
-    # ------------------------------------------------------------------ a lane
-    async def _lane(self, target: str) -> None:
-        """Deliver what is due, in order; sleep until something is; end when the lane is empty."""
-        lane, wake = self._lanes[target], self._wakes[target]
-        unreachable = 0
-        while lane:
-            wake.clear()
-            now = self.loop.time()
-            for entry in list(lane.values()):
-                if now >= entry.expires + (LATE_S if entry.accepted.done() else 0.0):
-                    await self._expire(entry)
-            due = [e for e in lane.values() if e.call is None and e.next_try <= now]
-            soonest = min((self._looks_at(e) for e in lane.values()), default=FOR_EVER)
-            if due:
-                try:
-                    await self._send_all(target, due)
-                    unreachable = 0
-                except (HermesError, OSError) as error:
-                    unreachable += 1
-                    soonest = min(soonest, self.loop.time() + pause(unreachable))
-                    log.info("%d works for %s wait: %s", len(due), target, error)
-                    for entry in due:
-                        if entry.call is None:
-                            entry.next_try = max(entry.next_try, soonest)
-                    soonest = min((self._looks_at(e) for e in lane.values()), default=FOR_EVER)
-                else:
-                    continue
-            try:
-                async with asyncio.timeout(min(3600.0, max(0.0, soonest - self.loop.time()) + 0.001)):
-                    await wake.wait()
-            except TimeoutError:
-                pass
-        self._lanes.pop(target, None)
-        self._wakes.pop(target, None)
-
-    @staticmethod
-    def _looks_at(entry: Entry) -> float:
-        expires = entry.expires + (LATE_S if entry.accepted.done() else 0.0)
-        return expires if entry.call is not None else min(expires, entry.next_try)
-
-    async def _send_all(self, target: str, due: list[Entry]) -> None:
-        """Write down to whom each goes and which attempt it is, all in one commit; then send, in order."""
-        routes: dict[bytes, Contact] = {}
-        changes: list[op.Operation] = []
-        whom: list[Contact] = []
-        for entry in due:
-            stays = entry.row.peer if entry.accepted.done() or entry.row.attempts > 0 else b""
-            contact = routes.get(stays)
-            if contact is None:
-                contact = routes[stays] = await self._contact(target, entry, stays)
-            whom.append(contact)
-            peer, attempt = contact.peer.fingerprint, entry.envelope.attempt
-            if entry.row.peer != peer:
-                changes.append(op.Move(entry.id, peer))
-            if attempt > entry.row.attempts:
-                changes.append(op.Attempt(entry.id, _now_ms()))
-            entry.row = msgspec.structs.replace(entry.row, peer=peer, attempts=max(attempt, entry.row.attempts))
-        if changes:
-            await self.journal.commit(*changes)
-        for entry, contact in zip(due, whom, strict=True):
-            if entry.call is None and not entry.done.done():
-                self.fail("before-send")
-                self._send(entry, contact)
-                self.fail("after-send")
-
-    async def _contact(self, target: str, entry: Entry, stays: bytes) -> Contact:
-        """The agent first sent to, for as long as it may have the work; else whoever has the name now."""
-        life = self._life
-        until = min(entry.expires, self.loop.time() + REACH_S)
-        if not stays:
-            return life.directory.route(target, self.loop.time()) or await reach(life, target, until)
-        contact = life.directory.find_key(stays, target)
-        if contact.session is None or contact.pump is None:
-            async with asyncio.timeout(max(0.0, until - self.loop.time())):
-                await contact.ready(linked=True)
-        return contact
-
-    def _send(self, entry: Entry, contact: Contact) -> None:
-        session = contact.session
-        if session is None:
-            raise LinkError("the line was lost", reason="lost")
-        left = max(0.001, entry.expires - self.loop.time())
-        envelope = msgspec.structs.replace(entry.envelope, ttl=left, span_id=new_span())
-        call = Delivery(contact, session, envelope, self._life.server.deadlines)
-        call.on_accepted = lambda: self._accepted(entry)
-        entry.call = call
-        call.begin(entry.row.payload)
-        call.deadlines.discard(call)  # the lane watches its time; a stream that ends early ends nothing
-        call.future.add_done_callback(lambda future: self._ended(entry, future))
-
-    def _accepted(self, entry: Entry) -> None:
-        if not entry.accepted.done():
-            entry.accepted.set_result(None)
-            self.loop.call_later(MARK_S, self._mark_accepted, entry)
-
-    def _mark_accepted(self, entry: Entry) -> None:
-        if not entry.done.done() and not entry.answered and self._life.running:
-            self._life.spawn(self._mark(op.MarkAccepted(entry.id, entry.row.expires_ms)))
-
-    async def _mark(self, operation: op.Operation) -> None:
+    async def _recover_ended(self) -> None:
+        """Receivers that were not told yet that they may forget."""
+        after = 0
         try:
-            await self.journal.commit(operation)
-        except (UsageError, HermesError) as error:
+            while rows := await self.journal.find_sent((SentState.DONE, SentState.DEAD), after=after, limit=PAGE):
+                after = rows[-1].seq
+                for row in rows:
+                    self.settling.add(row, dial=row.state is SentState.DONE)
+        except JournalError as error:
             log.info("%s", error)
 
-    def _ended(self, entry: Entry, future: asyncio.Future[Any]) -> None:
-        entry.call = None
-        if future.cancelled() or entry.done.done() or not self._life.running:
+    # ------------------------------------------------------------------ ends
+    async def finish(self, entry: Entry, operation: op.MarkDone | op.MarkDead) -> None:
+        """Store how it ended and tell whoever waits. What cannot be stored is asked for again later."""
+        entry.busy = True
+        try:
+            await self.journal.commit(operation)
+        except JournalError as error:
+            if not self.stopped(error):
+                log.warning("the end of %s could not be stored: %s", entry.id, error)
+                entry.next_try = entry.expires = max(entry.expires, self.loop.time() + pause(2))
+                entry.busy = False
+                self.wake_all()
             return
-        error = future.exception()
-        if error is None:
-            self._life.spawn(self._answered(entry, future.result()))
+        except UsageError as error:
+            if isinstance(operation, op.MarkDone):
+                large = CallError("outcome_too_large", str(error), code=Code.ERROR_RESOURCE_EXHAUSTED)
+                await self.finish(entry, op.MarkDead(entry.id, why_dead(large, "answered")))
+            else:
+                self.forget(entry, error)
             return
-        # The stream broke, not the work: ask again under the same id.
-        entry.next_try = self.loop.time() + (0.05 if isinstance(error, SessionLost) else pause(1))
-        self._wake(entry)
-
-    async def _answered(self, entry: Entry, answer: bytes) -> None:
-        error = read_end(answer, entry.envelope.trace_id).error
-        if error is None:
-            entry.answered = True
-            self.fail("before-outcome")
-            await self._finish(entry, op.MarkDone(entry.id, answer, _now_ms() + int(RETENTION_S * 1000)))
-            self.fail("after-outcome")
-            return
-        attempts = entry.envelope.attempt
-        if not error.retryable or attempts >= TRIES:
-            await self._bury(entry, error)
-            return
-        wait = 0.0 if error.reason == "draining" else pause(attempts, error.retry_after)
-        if error.reason not in ("draining", "journal", "full"):
-            entry.envelope = msgspec.structs.replace(entry.envelope, attempt=attempts + 1)
-        else:
-            wait = max(wait, 0.2)
-        entry.next_try = self.loop.time() + wait
-        await self._mark(op.Postpone(entry.id, _now_ms() + int(wait * 1000)))
-        self._wake(entry)
-
-    async def _expire(self, entry: Entry) -> None:
-        if entry.call is not None:
-            entry.call.give_up(CallError("expired"))
-        ran = "; whether it ran is not known" if entry.accepted.done() else "; it did not run"
-        await self._bury(entry, DeadlineExceeded("expired", "the ttl was spent" + ran, origin="local"))
-
-    async def _bury(self, entry: Entry, error: CallError) -> None:
-        """A dead letter: kept until an operator replays or discards it."""
-        why = jsons.encode(error_body(error)).decode()
-        log.warning("%s for %s is dead: %s (trace %s)", entry.id, entry.row.target, error, entry.envelope.trace_id)
-        await self._finish(entry, op.MarkDead(entry.id, why))
-
-    async def drop(self, entry: Entry, error: CallError) -> None:
-        """End a work that never left."""
-        await self._bury(entry, error)
-
-    async def _finish(self, entry: Entry, operation: op.MarkDone | op.MarkDead) -> None:
-        await self.journal.commit(operation)
         if isinstance(operation, op.MarkDone):
             row = msgspec.structs.replace(entry.row, state=SentState.DONE, outcome=operation.outcome)
         else:
             row = msgspec.structs.replace(entry.row, state=SentState.DEAD, why=operation.why)
-        self.entries.pop(entry.id, None)
-        self._lanes.get(entry.row.target, {}).pop(entry.id, None)
-        self._wake(entry)
+        entry.row = row
+        self._leave(entry)
         if not entry.accepted.done():
             entry.accepted.set_result(None)
         if not entry.done.done():
             entry.done.set_result(row)
         if row.state is SentState.DEAD:
-            for watcher in self.watchers:
-                watcher(row)
-        else:
-            self._to_settle(row)
+            self._tell_watchers(row)
+        self.settling.add(row)
 
-    def _wake(self, entry: Entry) -> None:
-        wake = self._wakes.get(entry.row.target)
-        if wake is not None:
-            wake.set()
+    def forget(self, entry: Entry, error: UsageError) -> None:
+        """Its row is not there any more (damaged and set aside)."""
+        log.error("the work %s is lost: %s", entry.id, error)
+        self._leave(entry)
+        entry.fail(JournalError(f"the row of {entry.id} is not in the journal any more: {error}"))
 
-    # ------------------------------------------------------------------ settling
-    def consumed_all(self, message_id: str) -> None:
-        """Whoever read the items of a finished work is done with them."""
+    def _leave(self, entry: Entry) -> None:
+        self.entries.pop(entry.id, None)
+        lane = self._lanes.get(entry.row.target)
+        if lane is not None:
+            lane.entries.pop(entry.id, None)
+            lane.wake.set()
 
-        async def settle() -> None:
-            entry = self.entries.get(message_id)
-            row = await asyncio.shield(entry.done) if entry is not None else await self.journal.sent(message_id)
-            if row is not None and row.state is SentState.DONE:
-                self._to_settle(msgspec.structs.replace(row, offset=items_of(row) or 0))
+    async def drop(self, entry: Entry, error: CallError) -> None:
+        """End a work from our side, by the submitter's own wish: no dead letter."""
+        if entry.call is not None:
+            entry.call.give_up(error)
+        await self.finish(entry, op.MarkDone(entry.id, error_answer(error), self.keep_until(entry)))
 
-        self._life.spawn(settle())
+    def stopped(self, error: JournalError) -> bool:
+        """Whether the journal is at its end; then every ticket that waits hears it."""
+        if not self.journal.gauges().stopped:
+            return False
+        for entry in list(self.entries.values()):
+            self._leave(entry)
+            entry.fail(error)
+        return True
 
-    def _to_settle(self, row: Sent) -> None:
-        """The receiver may forget it, its items too, unless somebody may still read them. Told in batches."""
-        if not row.peer or row.offset < (items_of(row) or 0):
-            return
-        batch = self._unsettled.setdefault(row.peer, [])
-        batch.append(row.message_id)
-        if len(batch) == 1:
-            self.loop.call_later(0.05, lambda: self._life.spawn(self._settle(row.peer)))
+    def keep_until(self, entry: Entry) -> int:
+        """Unix ms until which an outcome is kept here: a day, and never less than the ttl."""
+        return now_ms() + int(max(RETENTION_S, entry.expires - self.loop.time()) * 1000)
 
-    async def _settle(self, peer: bytes) -> None:
-        ids = self._unsettled.pop(peer, [])
-        contact = self._life.endpoint.contacts.get(peer)
-        if not ids or contact is None or contact.session is None:
-            return  # it keeps them for its retention, or until we meet again
-        for start in range(0, len(ids), 500):
+    def _tell_watchers(self, row: Sent) -> None:
+        for watcher in self.watchers:
             try:
-                part = ids[start : start + 500]
-                await self._life.agent.call_contact(contact, "hermes.settle", {"ids": part}, ttl=30, reserved=True)
-            except HermesError as error:
-                log.info("settling with %s failed: %s", contact.name, error)
+                watcher(row)
+            except Exception:
+                log.exception("a function that hears of dead letters failed")
+
+    def linked(self, contact: Contact) -> None:
+        """A line to this peer came up."""
+        for lane in self._lanes.values():
+            lane.linked()
+        self.settling.linked(contact)
+
+    def wake_all(self) -> None:
+        for lane in self._lanes.values():
+            lane.wake.set()
 
     # ------------------------------------------------------------------ tickets and dead letters
+    def consumed_all(self, message_id: str) -> None:
+        """Whoever read the items of a work is done with them; once it has ended, the receiver may forget all of it."""
+        self.life.spawn(self._consumed_all(message_id))
+
+    async def _consumed_all(self, message_id: str) -> None:
+        try:
+            entry = self.entries.get(message_id)
+            row = await asyncio.shield(entry.done) if entry is not None else await self.journal.sent(message_id)
+            if row is not None and row.state is SentState.DONE and consumed(row) < (items_of(row) or 0):
+                await self.journal.commit(op.MarkConsumed(message_id, items_of(row) or 0))
+            if row is not None:
+                self.settling.add(row, read=True)
+        except (UsageError, JournalError) as error:
+            log.info("%s", error)
+
     async def row(self, message_id: str) -> Sent | None:
         return await self.journal.sent(message_id)
 
@@ -410,49 +314,33 @@ class Outbox:
 
     async def replay(self, message_id: str, by: str) -> Sent:
         """Send a dead letter once more: the same id, a fresh ttl, no attempts. Raises UsageError."""
-        row = await self.journal.sent(message_id)
-        if row is None or row.state is not SentState.DEAD:
-            raise UsageError(f"there is no dead letter {message_id}: `hermes-peer dead list` shows them")
-        envelope = msgspec.json.decode(row.envelope, type=Envelope)
-        ttl = max(60.0, (row.expires_ms - row.created_ms) / 1000)
-        now = _now_ms()
+        old = await self._dead_letter(message_id)
+        ttl = max(60.0, (old.expires_ms - max(old.created_ms, old.requeued_ms)) / 1000)
+        now = max(now_ms(), old.requeued_ms + 1)
         await self.journal.commit(op.Requeue(message_id, now, by, now + int(ttl * 1000)))
         row = await self.journal.sent(message_id)
         assert row is not None
         # A round above all earlier ones tells the receiver that an operator wants another run of what had failed.
-        self._enter(row, msgspec.structs.replace(envelope, ttl=ttl, attempt=1, round=now), self.loop.time() + ttl)
+        envelope = msgspec.structs.replace(_envelope(row.envelope), ttl=ttl, attempt=1, round=now)
+        entry = self._enter(row, envelope, self.loop.time() + ttl)
+        # Whoever may have done it answers from what it keeps; what is known to have failed may go to anybody.
+        entry.blind = ran(old) == "unknown"
+        entry.free = not entry.blind
         return row
 
     async def discard(self, message_id: str) -> None:
-        """Forget a dead letter. Raises UsageError."""
+        """Forget a dead letter, here and over there. Raises UsageError."""
+        row = await self._dead_letter(message_id)
+        self.settling.add(row, read=True)
+        await self.journal.commit(op.Discard(message_id))
+
+    async def _dead_letter(self, message_id: str) -> Sent:
         row = await self.journal.sent(message_id)
         if row is None or row.state is not SentState.DEAD:
             raise UsageError(f"there is no dead letter {message_id}: `hermes-peer dead list` shows them")
-        await self.journal.commit(op.Discard(message_id))
-
-    async def sweep(self) -> None:
-        await self.journal.commit(op.Expire(_now_ms()))
+        return row
 
 
-def items_of(row: Sent) -> int | None:
-    """How many stream items a finished work has; None while it is open."""
-    return read_end(row.outcome).items if row.outcome is not None else None
-
-
-def outcome_of(row: Sent) -> Any:
-    """The result that a finished row holds. Raises the CallError that ended it."""
-    if row.state is SentState.DEAD:
-        try:
-            body = jsons.decode(row.why.encode())
-        except ValueError:
-            body = {"reason": "dead", "message": row.why}
-        raise call_error(body if isinstance(body, dict) else {})
-    assert row.outcome is not None
-    end = read_end(row.outcome)
-    if end.error is not None:
-        raise end.error
-    return end.value
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+async def _awaited(pending: Any) -> Any:
+    """A Pending as a coroutine, so that many can be waited for at once."""
+    return await pending

@@ -12,7 +12,8 @@ from hermes_peer.agent.request import Request
 from hermes_peer.errors import UsageError
 
 if TYPE_CHECKING:
-    from hermes_peer.agent.durable.work import Work, WorkTransaction
+    from hermes_peer.agent.durable.transaction import WorkTransaction
+    from hermes_peer.agent.durable.work import Work
 
 
 class WorkRequest(Request):
@@ -24,7 +25,14 @@ class WorkRequest(Request):
         self._work = work
         self._of(work.envelope, work.payload)
         self.attempt = work.envelope.attempt + max(0, work.attempts - 1)  # tries of the sender, runs of ours
-        self.emitted = work.logged
+
+    @property
+    def emitted(self) -> int:
+        return self._work.begin_at()
+
+    @emitted.setter
+    def emitted(self, value: int) -> None:
+        pass  # the log knows better
 
     @property
     def caller(self) -> str:
@@ -32,7 +40,8 @@ class WorkRequest(Request):
 
     @property
     def caller_fingerprint(self) -> str:
-        return self._work.principal.hex()
+        key = self._work.principal
+        return key.hex() if len(key) == 32 else ""
 
     @property
     def ttl_left(self) -> float:
@@ -44,18 +53,20 @@ class WorkRequest(Request):
 
     async def ask(self, method: str, payload: Any = None, *, ttl: float | None = None) -> Any:
         """Ask the submitter, if a line to it can be had. Raises what `call` raises."""
-        return await self._work.inbox.agent.call(self._work.principal.hex(), method, payload, ttl=ttl)
+        if not self.caller_fingerprint:
+            raise UsageError(f"{self.caller} came by a door and cannot be asked once it has left its work here")
+        return await self._work.inbox.agent.call(self.caller_fingerprint, method, payload, ttl=ttl)
 
     async def progress(self, state: str, *, tokens_used: int = 0, partial: Any = None) -> None:
         """Progress of durable work is one of its items: whoever reads the ticket's items sees it, whenever that is."""
         from hermes_peer.agent.tasks import ProgressEvent, progress_item
 
-        await self._work.emit(progress_item(ProgressEvent(state, tokens_used, partial)))
+        await self._work.emit(progress_item(ProgressEvent(state, tokens_used, partial)), progress=True)
 
     def call_sync(self, target: str, method: str, payload: Any = None, **options: Any) -> Any:
         return self._work.inbox.call_sync(target, method, payload, **options)
 
     def transaction(self) -> WorkTransaction:
-        from hermes_peer.agent.durable.work import WorkTransaction
+        from hermes_peer.agent.durable.transaction import WorkTransaction
 
         return WorkTransaction(self._work)

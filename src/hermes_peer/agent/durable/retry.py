@@ -12,7 +12,7 @@ import uuid
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from hermes_peer.errors import CallError, ProtocolError, call_error
+from hermes_peer.errors import CallError, ProtocolError, call_error, error_body
 from hermes_peer.wire import jsons, messages
 from hermes_peer.wire.messages import Envelope, split_envelope
 
@@ -66,6 +66,17 @@ def new_work_id(now_ms: int) -> str:
     return str(uuid.UUID(int=number))
 
 
+def key_id(target: str, method: str, key: str) -> str:
+    """The message id of work that has an idempotency key and none of its own: the same for the same step, so that
+    both journals know it again."""
+    return f"key-{sha256(chr(0).join((target, method, key)).encode()).hexdigest()[:40]}"
+
+
+def error_answer(error: CallError) -> bytes:
+    """The END message of an error."""
+    return messages.ERROR_HEAD + jsons.encode(error_body(error), "error")
+
+
 def item_bytes(value: Any) -> bytes:
     """A stream item as the log keeps it: its kind, then JSON or the bytes themselves. Raises TypeError, ValueError."""
     if type(value) is bytes:
@@ -76,3 +87,11 @@ def item_bytes(value: Any) -> bytes:
 def item_value(data: bytes) -> Any:
     """The item that `item_bytes` wrote."""
     return data[1:] if data[0] == messages.RAW else jsons.decode(data[1:])
+
+
+_PROGRESS = bytes([messages.ITEM]) + b'{"progress":'
+
+
+def is_progress(data: bytes) -> bool:
+    """Whether a logged item is a report of progress: a second run makes reports of its own."""
+    return data.startswith(_PROGRESS)

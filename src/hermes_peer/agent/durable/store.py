@@ -14,13 +14,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_peer.agent.durable.inbox import Inbox, Reader, error_answer
+from hermes_peer.agent.durable.inbox import AT_ONCE, Inbox, Reader
+from hermes_peer.agent.durable.lane import WINDOW
 from hermes_peer.agent.durable.outbox import Outbox
+from hermes_peer.agent.durable.recovery import recover
+from hermes_peer.agent.durable.retry import error_answer
 from hermes_peer.agent.methods import Method
 from hermes_peer.core.session import Session
 from hermes_peer.core.stream import Stream
 from hermes_peer.errors import JournalError, ProtocolError, Unavailable
+from hermes_peer.journal.meta import mark_path
 from hermes_peer.journal.sqlite import SqliteJournal
+from hermes_peer.journal.values import Limits
 from hermes_peer.runtime.contact import Contact
 from hermes_peer.wire.messages import Envelope, Kind
 
@@ -31,6 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("hermes_peer.work")
 FILE = "journal.db"
 SWEEP_S = 60.0
+LIMITS = Limits()
 
 
 class Durable:
@@ -43,6 +49,7 @@ class Durable:
         self.problem: str | None = None
         self._life = life
         self._opening: asyncio.Task[tuple[Inbox, Outbox]] | None = None
+        self._open_at_once = False  # nothing that came earlier still waits for the opening
         self._fail = failpoint()
 
     @property
@@ -50,7 +57,7 @@ class Durable:
         return self._life.slot.path / FILE
 
     async def open(self) -> tuple[Inbox, Outbox]:
-        """The two halves. Raises JournalError; the agent goes on with volatile work."""
+        """The two halves. Raises JournalError; the agent goes on with volatile work, and the next one tries again."""
         if self._opening is None:
             self._opening = self._life.loop.create_task(self._open())
         return await asyncio.shield(self._opening)
@@ -62,14 +69,18 @@ class Durable:
         except JournalError as error:
             self.problem = str(error)
             log.error("%s", error)
+            self._opening = None
             raise
+        if not life.running:
+            raise JournalError("the agent ends")
+        self.problem = journal.notice or None
         if journal.notice:
-            self.problem = journal.notice
             log.warning("%s", journal.notice)
         self.inbox = Inbox(life, journal, self._fail)
         self.outbox = Outbox(life, journal, self._fail)
         self.outbox.watchers = life.agent.dead_watchers
-        taken = await self.inbox.recover() if life.agent.takes_work else 0
+        # A command line that only delivers in an agent's place has none of its methods: what that took stays as it is.
+        taken = await recover(self.inbox) if life.agent.takes_work else 0
         sent = await self.outbox.recover()
         if taken or sent:
             log.info("going on with %d taken and %d submitted works", taken, sent)
@@ -81,16 +92,27 @@ class Durable:
             self.path,
             fingerprint=self._life.slot.identity.fingerprint,
             entropy=os.urandom,
+            limits=LIMITS,
             failpoint=self._fail,
         )
 
     async def begin(self) -> None:
         """At start: if an earlier process left a journal, go on with it."""
-        if self.path.exists():
+        if self.path.exists() or mark_path(self.path).exists():  # a mark alone: the journal was taken away
             try:
                 await self.open()
             except JournalError:
                 pass  # told in `problem`; volatile work goes on
+
+    def linked(self, contact: Contact) -> None:
+        """A line to this peer came up."""
+        if self.outbox is not None:
+            self.outbox.linked(contact)
+
+    def recheck(self) -> None:
+        """Policy or trust changed."""
+        if self.inbox is not None:
+            self.inbox.recheck()
 
     @property
     def running(self) -> bool:
@@ -103,11 +125,8 @@ class Durable:
             await self.inbox.close()
 
     async def close(self) -> None:
-        if self._opening is None:
-            return
-        if not self._opening.done():
-            self._opening.cancel()
-        await asyncio.gather(self._opening, return_exceptions=True)
+        if self._opening is not None:
+            await asyncio.gather(self._opening, return_exceptions=True)
         if self.journal is not None:
             await self._life.loop.run_in_executor(None, self.journal.close)
 
@@ -117,7 +136,10 @@ class Durable:
         """An OPEN that says durable, admitted by policy: from here on the stream only waits for the end."""
         reader = StreamReader(contact, session, stream)
         stream.owner = reader
-        self._life.spawn(self._take(contact, envelope, method, payload, reader))
+        if self.inbox is not None and self._open_at_once:
+            self.inbox.take(contact.peer.fingerprint, envelope, method, payload, reader)
+        else:
+            self._life.spawn(self._take(contact, envelope, method, payload, reader))
 
     async def _take(self, contact: Contact, envelope: Envelope, method: Method, payload: bytes, reader: Reader) -> None:
         try:
@@ -126,6 +148,7 @@ class Durable:
             reader.ended(error_answer(Unavailable("journal", str(error), retryable=True, retry_after=5)))
             return
         inbox.take(contact.peer.fingerprint, envelope, method, payload, reader)
+        self._open_at_once = True
 
     async def _sweep(self) -> None:
         while True:
@@ -134,8 +157,7 @@ class Durable:
             try:
                 await self.inbox.sweep()
             except JournalError as error:
-                self.problem = str(error)
-                return
+                log.warning("%s", error)
 
     def gauges(self) -> dict[str, Any]:
         """Sizes for `status` (mission M24)."""
@@ -149,6 +171,8 @@ class Durable:
             "taken": {state.name.lower(): n for state, n in g.taken.items()},
             "in_hand": len(self.inbox.works),
             "to_deliver": len(self.outbox.entries),
+            "to_settle": len(self.outbox.settling),
+            "on_the_way": sum(self.outbox.flying.values()),
             "bytes": g.size,
             "wal_bytes": g.wal,
             "queue": g.queue,
@@ -156,6 +180,13 @@ class Durable:
             "units": g.units,
             "last_commit_ms": round(g.last_commit_ms, 2),
             "set_aside": g.set_aside,
+            "limits": {
+                "bytes": LIMITS.size,
+                "rows_per_peer": LIMITS.rows_per_peer,
+                "body": LIMITS.body,
+                "handlers": AT_ONCE,
+                "on_the_way_per_peer": WINDOW,
+            },
         }
 
 
@@ -177,7 +208,7 @@ class StreamReader(Reader):
             self._over = True
             if self._contact.session is self._session:
                 self._contact.send(self._stream, outcome, True)
-            self._session.release(self._stream)
+            self._release()
 
     def message(self, body: bytes, fin: bool, cost: int) -> None:
         self._session.consumed(self._stream, cost)
@@ -186,7 +217,12 @@ class StreamReader(Reader):
     def reset(self, body: bytes) -> None:
         """A reset only detaches."""
         self._over = True
+        self._release()
+
+    def _release(self) -> None:
         self._session.release(self._stream)
+        if self._session.places.tell and self._contact.session is self._session:
+            self._contact.nudge()
 
     def abandoned(self) -> None:
         self._over = True

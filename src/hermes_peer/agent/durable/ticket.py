@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from hermes_peer.agent.durable.outbox import items_of, outcome_of
-from hermes_peer.errors import CallError, HermesError, LinkError, SessionLost, Unavailable, UsageError
+from hermes_peer.agent.durable.rows import consumed, items_of, outcome_of
+from hermes_peer.errors import CallError, Cancelled, HermesError, LinkError, SessionLost, Unavailable, UsageError
 from hermes_peer.journal.operations import MarkConsumed
 from hermes_peer.journal.values import Sent, SentState
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from hermes_peer.agent.life import Life
 
 MARK_EACH = 64  # items between two notes of the consumer's offset
+AGAIN_S = 0.2
+ENDED = (SentState.DONE, SentState.DEAD)
 
 
 class Ticket:
@@ -52,7 +54,7 @@ class Ticket:
         outbox = await self._open()
         entry = outbox.entries.get(self.message_id)
         row = await asyncio.shield(entry.done) if entry is not None else await self._row()
-        if row.state not in (SentState.DONE, SentState.DEAD):
+        if row.state not in ENDED:
             entry = outbox.entries.get(self.message_id)
             if entry is None:
                 raise UsageError(f"{self.message_id} is open, and this agent does not deliver it")
@@ -62,15 +64,20 @@ class Ticket:
     async def items(self, offset: int | None = None) -> AsyncIterator[Any]:
         """The stream's items from `offset` on (default: where the last reader of this ticket stopped).
 
-        Each once and in order, over lost links and restarts of either side. Raises CallError "gap" if the producer no
-        longer keeps them, "unknown" if it knows of no such work, and what ended the work.
+        In order and without a gap, over lost links and restarts of either side; each once, but that the default offset
+        is noted only now and then: whoever may crash and must see none twice keeps its own. Raises CallError "gap" if
+        the producer no longer keeps them, "unknown" if it knows of no such work, and what ended the work.
         """
         row = await self._row()
-        at = row.offset if offset is None else offset
+        at = noted = consumed(row) if offset is None else offset
+        outbox = await self._open()
         while True:
             await self.accepted()
             row = await self._row()
-            if row.state is SentState.DEAD or items_of(row) == at:
+            if row.state in ENDED and at >= (items_of(row) or 0):
+                if at > noted:
+                    await self._consumed(at)
+                outbox.consumed_all(self.message_id)
                 outcome_of(row)
                 return
             try:
@@ -81,33 +88,72 @@ class Ticket:
                     async for item in stream:
                         at += 1
                         yield item
-                        if at % MARK_EACH == 0:
+                        if at - noted >= MARK_EACH:
+                            noted = at
                             await self._consumed(at)
-                await self._consumed(at)
-                (await self._open()).consumed_all(self.message_id)
-                return
-            except (SessionLost, LinkError, Unavailable) as lost:
-                await self._consumed(at)
-                if isinstance(lost, Unavailable) and not lost.retryable:
+            except (SessionLost, LinkError, Unavailable):
+                await self._moment()
+            except CallError as error:
+                row = await self._row()
+                ended = row.state in ENDED and not self._retried()
+                if ended and at >= (items_of(row) or 0):
+                    continue
+                if ended or error.reason == "gap":
                     raise
-                await asyncio.sleep(0.2)
+                await self._moment()  # it is tried again, or is not there yet
+            else:
+                await self._consumed(at)
+                outbox.consumed_all(self.message_id)
+                return
+            finally:
+                if at > noted:
+                    noted = at
+                    await self._consumed(at)
+
+    def _retried(self) -> bool:
+        """A dead letter that was sent once more."""
+        opened = self._life.durable.outbox
+        return opened is not None and self.message_id in opened.entries
+
+    async def _moment(self) -> None:
+        """Until the work ends, but not for long."""
+        entry = (await self._open()).entries.get(self.message_id)
+        if entry is not None:
+            await asyncio.wait([entry.done], timeout=AGAIN_S)
+        else:
+            await asyncio.sleep(AGAIN_S)
 
     async def cancel(self) -> None:
-        """Give it up: the receiver ends it, and its end is the answer "cancelled"."""
-        row = await self._row()
-        if row.state in (SentState.DONE, SentState.DEAD):
-            return
+        """Give it up: nothing of it is sent any more, the receiver ends it, and its outcome is the error "cancelled".
+
+        Raises LinkError, DeadlineExceeded if whoever has it cannot be told now.
+        """
         outbox = await self._open()
         entry = outbox.entries.get(self.message_id)
-        if entry is not None and not entry.accepted.done() and row.state is SentState.WAITING and not row.peer:
-            await outbox.drop(entry, CallError("cancelled", "cancelled before it was sent", code=1))
+        if entry is None:
+            await self._row()
             return
-        await self._life.agent.call(row.peer.hex(), "hermes.cancel", {"message_id": self.message_id})
+        entry.cancelled = True
+        while not entry.done.done():
+            sent = entry.call is not None or entry.blind or entry.accepted.done()
+            if not (sent or entry.busy) or (entry.call is None and not entry.row.peer):
+                await outbox.drop(entry, Cancelled("cancelled", "cancelled before it was sent"))
+                return
+            told = await self._life.agent.call(entry.row.peer.hex(), "hermes.cancel", {"message_id": self.message_id})
+            if told:
+                return
+            if entry.call is None and not entry.busy:
+                await outbox.drop(entry, Cancelled("cancelled", "the submitter cancelled it"))
+                return
+            await asyncio.wait([entry.done], timeout=AGAIN_S)  # it is just being sent, or just ending
 
     async def forget(self) -> None:
-        """Nobody will read the items: the producer may drop them now, rather than after its retention."""
-        await self.result()
+        """Nobody will read the items: the producer may drop them once the work has ended, rather than after its
+        retention. Returns at once; raises what `result` raises of work that has ended."""
+        row = await self._row()
         (await self._open()).consumed_all(self.message_id)
+        if row.state in ENDED:
+            outcome_of(row)
 
     async def _consumed(self, offset: int) -> None:
         try:

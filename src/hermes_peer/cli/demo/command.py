@@ -1,21 +1,21 @@
-"""`hermes-peer demo`: planner and worker as two processes, a proxy between them that keeps breaking the line.
+"""`hermes-peer demo`: planner and worker as two processes; first the line between them breaks, then they are killed.
 
-Knows: processes, the proxy, the screen. Refuses to know: what the agents say to each other.
-Called by: cli.main. Its last line on stdout is JSON; exit code 0 only if nothing was lost or doubled.
+Knows: the proxy, the screen, the order of the acts. Refuses to know: what the agents say to each other.
+Called by: cli.main. Its last line on stdout is JSON; exit code 0 only if nothing was lost or doubled in either act.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from hermes_peer.cli.demo import audit
+from hermes_peer.cli.demo import audit, processes
 from hermes_peer.cli.demo.chaos import Chaos
+from hermes_peer.cli.demo.kills import Kills
 from hermes_peer.cli.demo.planner import make_plan
 from hermes_peer.cli.demo.screen import Screen
 from hermes_peer.errors import CallError, UsageError
@@ -49,29 +49,42 @@ def _default() -> list[Path]:
 
 async def _run(roots: list[str], total: int, model: str | None) -> int:
     with tempfile.TemporaryDirectory(prefix="hermes-demo-") as home, Screen(total) as screen:
-        worker = await _process("worker", "--home", home, *(["--model", model] if model else []))
-        planner = None
+        asked = ["--model", model] if model else []
+        worker = await processes.start("worker", "--home", home, *asked)
         try:
-            ready = await _event(worker)
-            address = Address.parse(ready["address"])
-            async with FaultProxy((address.host, address.port), buffer=4096) as proxy:
-                proxy.rate(max(4096, total * BYTES_EACH / SECONDS))
-                host, port = proxy.address
-                seen = Address.tcp(host, port, address.fingerprint)
-                chaos = Chaos(proxy, total, lambda name: screen.show({"event": "fault", "name": name}))
-                planner = await _process("planner", "--home", home, "--worker", str(seen), *roots)
-                last = await asyncio.wait_for(_watch(planner, screen, chaos), LIMIT_S)
-        except TimeoutError:
-            raise CallError("demo", f"the demo did not end within {LIMIT_S:g} s") from None
-        finally:
-            for process in (planner, worker):
-                await _stop(process)
-    return _report(last, chaos.done)
+            first = await _first_act(home, worker, roots, total, screen)
+            kills = Kills(home, roots, worker, asked, screen)
+        except BaseException:
+            await processes.stop(worker)
+            raise
+        second = await kills.run()
+    return _report(first, second)
 
 
-async def _watch(planner: asyncio.subprocess.Process, screen: Screen, chaos: Chaos) -> dict[str, Any]:
+async def _first_act(
+    home: str, worker: processes.Process, roots: list[str], total: int, screen: Screen
+) -> dict[str, Any]:
+    planner = None
+    try:
+        ready = await processes.event(worker)
+        address = Address.parse(ready["address"])
+        async with FaultProxy((address.host, address.port), buffer=4096) as proxy:
+            proxy.rate(max(4096, total * BYTES_EACH / SECONDS))
+            host, port = proxy.address
+            seen = Address.tcp(host, port, address.fingerprint)
+            chaos = Chaos(proxy, total, lambda name: screen.show({"event": "fault", "name": name}))
+            planner = await processes.start("planner", "--home", home, "--worker", str(seen), *roots)
+            last = await asyncio.wait_for(_watch(planner, screen, chaos), LIMIT_S)
+    except TimeoutError:
+        raise CallError("demo", f"the demo did not end within {LIMIT_S:g} s") from None
+    finally:
+        await processes.stop(planner)
+    return last | {"faults": chaos.done}
+
+
+async def _watch(planner: processes.Process, screen: Screen, chaos: Chaos) -> dict[str, Any]:
     while True:
-        event = await _event(planner)
+        event = await processes.event(planner)
         kind = event["event"]
         if kind == "done":
             return event
@@ -82,46 +95,22 @@ async def _watch(planner: asyncio.subprocess.Process, screen: Screen, chaos: Cha
             chaos.back()
 
 
-def _report(last: dict[str, Any], faults: int) -> int:
-    whole = not (last["lost"] or last["duplicated"] or last["out_of_order"] or last["unexpected"])
-    names = ("items", "breaks", "resumes", "lost", "duplicated", "out_of_order", "unexpected", "recovery_ms")
-    line = {name: last[name] for name in names} | {"faults": faults}
+def _report(first: dict[str, Any], second: dict[str, Any]) -> int:
+    names = ("items", "breaks", "resumes", "lost", "duplicated", "out_of_order", "unexpected", "recovery_ms", "faults")
+    whole = _whole(first)
+    survived = _whole(second) and second["effects"] == 1 and second["kills"] == 2
     verdict = "every finding arrived once and in order" if whole else "FINDINGS WERE LOST OR DOUBLED"
-    print(f"{last['items']} findings over {last['breaks']} breaks: {verdict}", file=sys.stderr)  # noqa: T201
-    print(json.dumps(line), flush=True)  # noqa: T201
-    return 0 if whole else 1
+    _say(f"{first['items']} findings over {first['breaks']} breaks: {verdict}")
+    filed = {0: "never", 1: "once", 2: "twice"}.get(second["effects"], f"{second['effects']} times")
+    verdict = "the report is whole" if survived else "THE REPORT IS NOT WHOLE"
+    _say(f"{second['items']} findings over {second['kills']} kills, filed {filed}: {verdict}")
+    print(json.dumps({name: first[name] for name in names} | {"act2": second}), flush=True)  # noqa: T201
+    return 0 if whole and survived else 1
 
 
-async def _process(role: str, *arguments: str) -> asyncio.subprocess.Process:
-    module = f"hermes_peer.cli.demo.{role}"
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        module,
-        *arguments,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        env=os.environ | {"PYTHONUNBUFFERED": "1"},
-        limit=1 << 20,
-    )
+def _whole(act: dict[str, Any]) -> bool:
+    return not (act["lost"] or act["duplicated"] or act["out_of_order"] or act["unexpected"])
 
 
-async def _event(process: asyncio.subprocess.Process) -> dict[str, Any]:
-    assert process.stdout is not None
-    line = await process.stdout.readline()
-    if not line:
-        raise CallError("demo", "a process of the demo ended early; what it said stands above")
-    event: dict[str, Any] = json.loads(line)
-    return event
-
-
-async def _stop(process: asyncio.subprocess.Process | None) -> None:
-    if process is None or process.returncode is not None:
-        return
-    assert process.stdin is not None
-    process.stdin.close()
-    try:
-        await asyncio.wait_for(process.wait(), 3)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)  # noqa: T201

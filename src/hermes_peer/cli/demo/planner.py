@@ -8,17 +8,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import statistics
 from typing import Any
 
 from hermes_peer import HermesAgent, RequestInfo, TaskEnvelope
 from hermes_peer.cli.demo import audit
-from hermes_peer.cli.demo.worker import CONFIG
-
-
-def say(event: str, **more: Any) -> None:
-    print(json.dumps({"event": event, **more}), flush=True)  # noqa: T201
+from hermes_peer.cli.demo.worker import CONFIG, say
 
 
 def make_plan(roots: list[str]) -> list[dict[str, Any]]:

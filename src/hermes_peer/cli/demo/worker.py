@@ -1,6 +1,6 @@
 """The worker of the demo: runs the tools, streams what they find, asks back for what the plan left out.
 
-Knows: the audit's tools and, with --model, how to read a model's tokens. Refuses to know: proxies, screens.
+Knows: the audit's tools and, with --model, how to read a model's tokens. Refuses to know: proxies, kills, screens.
 Called by: `hermes-peer demo`, as a process of its own.
 """
 
@@ -21,10 +21,15 @@ from hermes_peer.core.config import Config
 
 # Short heartbeats, so that a silent line is found out while somebody watches.
 CONFIG = Config(idle_s=1.0, busy_s=0.4)
+FILED = "demo_filed"  # the table of filed reports, in the worker's own journal
+
+
+def say(event: str, **more: Any) -> None:
+    print(json.dumps({"event": event, **more}), flush=True)  # noqa: T201
 
 
 def make_worker(home: str, model: str | None = None) -> HermesAgent:
-    """The agent `worker` with its one task, listening on a free TCP port."""
+    """The agent `worker` with its task and its durable report, listening on a free TCP port."""
     agent = HermesAgent("worker", home=home, listen="hermes://127.0.0.1:0", config=CONFIG)
 
     @agent.task("audit")
@@ -50,6 +55,22 @@ def make_worker(home: str, model: str | None = None) -> HermesAgent:
                 yield ProgressEvent("summary", tokens_used=spent, partial=token)
         yield Final({"findings": dict(counts), "tokens": spent})
 
+    @agent.method("report.make", contract="transactional")
+    async def make(steps: list[dict[str, Any]], pause: float, request: Request) -> AsyncIterator[Any]:
+        """Audit, finding by finding; then file the report. What is logged already is not found again."""
+        say("run", attempt=request.attempt, emitted=request.emitted)
+        findings = (finding for step in steps for finding in audit.findings(step["root"], step))
+        counts: Counter[str] = Counter()
+        for number, finding in enumerate(findings):
+            counts[finding["what"]] += 1
+            if number >= request.emitted:
+                yield finding
+                await asyncio.sleep(pause)
+        async with request.transaction() as db:  # this and the outcome are one commit: both, or neither
+            await db.execute(f"CREATE TABLE IF NOT EXISTS {FILED} (work TEXT, report TEXT)")
+            await db.execute(f"INSERT INTO {FILED} VALUES (?, ?)", (request.message_id, json.dumps(counts)))
+        yield Final({"findings": dict(counts), "attempt": request.attempt})
+
     return agent
 
 
@@ -61,7 +82,7 @@ async def main() -> None:
     agent = make_worker(options.home, options.model)
     async with agent:
         address = next(a for a in agent.addresses if a.startswith("hermes://"))
-        print(json.dumps({"event": "ready", "address": address}), flush=True)  # noqa: T201
+        say("ready", address=address)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)  # until the demo lets go
 
 

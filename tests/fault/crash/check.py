@@ -1,0 +1,55 @@
+"""What must hold once all is quiet: read from the files that the two programs left."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections import Counter
+from pathlib import Path
+
+from tests.fault.crash.plan import call_id, method_of, stream_id, whole
+from tests.fault.crash.planner import known
+
+
+def check(folder: Path, calls: int, streams: int, items: int) -> dict[str, int]:
+    """Raises AssertionError; gives figures to print."""
+    outcomes = known(folder)
+    worker, planner = (folder / f"home/agents/{name}/1/journal.db" for name in ("worker", "planner"))
+    log = folder / "once.log"
+    started = Counter(log.read_text().split() if log.exists() else ())
+    effects = Counter(id for (id,) in rows(worker, "SELECT id FROM effects")) if calls > 1 else Counter[str]()
+    unknown = 0
+    for call in range(calls):
+        id, outcome = call_id(call), outcomes.get(call_id(call))
+        if method_of(call) == "once":
+            assert started[id] <= 1, f"{id} has no contract and was started {started[id]} times"
+            assert outcome == call + 1 or outcome == "unknown", f"{id}: {outcome!r}"
+            assert outcome == "unknown" or started[id] == 1, f"{id} has a result and was never started"
+            unknown += outcome == "unknown"
+        else:
+            assert outcome == call + 1, f"{id} of {method_of(call)}: {outcome!r}"
+        if method_of(call) == "effect":
+            assert effects[id] == 1, f"{id} has {effects[id]} effects"
+    for stream in range(streams):
+        id = stream_id(stream)
+        assert outcomes.get(id) == {"items": items}, f"{id}: {outcomes.get(id)!r}"
+        got, wanted = (folder / f"{id}.bin").read_bytes(), whole(id, items)
+        assert got == wanted, f"{id} differs from byte {first_difference(got, wanted)} on ({len(got)} of {len(wanted)})"
+    for journal in (worker, planner):
+        assert rows(journal, "PRAGMA integrity_check") == [("ok",)], f"{journal} is damaged"
+        left = {table: rows(journal, f"SELECT count(*) FROM {table}")[0][0] for table in ("hermes_taken", "hermes_items")}
+        assert not any(left.values()), f"{journal} still holds {left}"
+    open_rows = rows(planner, "SELECT message_id, state FROM hermes_sent WHERE state IN (1, 2)")
+    assert not open_rows, f"open: {open_rows}"
+    dead = rows(planner, "SELECT count(*) FROM hermes_sent WHERE state = 4")[0][0]
+    assert dead == unknown, f"{dead} dead letters, {unknown} unknown outcomes"
+    return {"outcomes": len(outcomes), "unknown": unknown, "effects": sum(effects.values()), "started": len(started)}
+
+
+def rows(path: Path, sql: str) -> list[tuple[object, ...]]:
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+        return db.execute(sql).fetchall()
+
+
+def first_difference(one: bytes, other: bytes) -> int:
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
