@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test check fmt bench sim fuzz docs lock clean
+.PHONY: help setup demo test check fmt bench sim crash soak docs lock clean
 .DEFAULT_GOAL := help
 
 help: ## what there is
@@ -24,7 +24,7 @@ demo: $(READY) ## the main job: an audit streamed over a line that keeps breakin
 	@$(BIN)/hermes-peer demo $(ARGS)
 
 test: $(READY) ## all tests
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
 
 check: $(READY) ## style, types, floors, house rules
 	@$(BIN)/ruff check .
@@ -50,6 +50,9 @@ $(VENV)-bench/.ready: bench/requirements.txt pyproject.toml
 SEEDS ?= 20000
 sim: $(READY) ## the simulator over 20,000 seeds (SEEDS=…)
 	@$(BIN)/python -m hermes_peer.testing.simulator --seeds $(SEEDS) --jobs 2 $(ARGS)
+
+soak: $(READY) ## the long forms: every byte offset, 20 s stops, all planted bugs, 400 power cuts
+	@HERMES_FAULT_FULL=1 HERMES_PEER_SIM=all HERMES_CUTS=400 $(BIN)/python -m pytest tests/fault tests/testing tests/journal $(ARGS)
 
 docs: $(READY) ## the generated tables of the spec
 	@$(BIN)/python tools/spec_tables.py

@@ -19,10 +19,13 @@ from typing import Any
 import msgspec
 
 from hermes_peer.agent import calling, outcomes
+from hermes_peer.agent.durable import entry, inbox, lane, outbox, retry
 from hermes_peer.core import budget, config, heartbeat, peer, places, states
 from hermes_peer.crypto import keys, seal
 from hermes_peer.crypto import messages as handshake
 from hermes_peer.errors import BY_CODE, Code, ProtocolError
+from hermes_peer.journal import operations as op
+from hermes_peer.journal import rules, values
 from hermes_peer.wire import frames, messages
 
 SPEC = Path(__file__).resolve().parents[1] / "docs" / "spec"
@@ -344,7 +347,7 @@ def abuse() -> str:
 KINDS = {
     "OPEN": ("caller", "the first message of a stream"),
     "ITEM": ("both", "one item"),
-    "ACCEPTED": ("called", "reserved for durable work"),
+    "ACCEPTED": ("called", "the work is on the called side's disk (durable, section 2)"),
     "END": ("called", "the answer; the last message of its direction"),
     "NOMORE": ("caller", "no more items; the last message of its direction"),
     "PROGRESS": ("called", "a sign of how far it is; may be passed over"),
@@ -377,8 +380,10 @@ ENVELOPE = {
     "attempt": "counts from 1",
     "own_id": "the application chose `message_id` (section 5)",
     "detach": "the handler goes on without its caller",
-    "delivery": "only volatile in this version",
-    "idempotency_key": "for durable work",
+    "delivery": "volatile, or durable (durable, section 1)",
+    "idempotency_key": "durable work only (durable, section 1)",
+    "round": "durable work only (durable, section 5)",
+    "items": "durable work only, in END (durable, section 4)",
 }
 
 
@@ -427,6 +432,123 @@ def message_limits() -> str:
     return table(("what", "limit"), rows)
 
 
+# ---------------------------------------------------------------- durable
+
+
+DURABLE = {
+    "delivery": ("OPEN", '"durable"'),
+    "message_id": ("OPEN", "names the work for good, with the fingerprint of its submitter"),
+    "own_id": ("OPEN", "the application chose `message_id`"),
+    "idempotency_key": ("OPEN", "with submitter and method, a second name of the work"),
+    "ttl": ("OPEN", "seconds that are left, anew whenever it is sent"),
+    "attempt": ("OPEN", "above that of the stored outcome: run it again if the outcome was retryable"),
+    "round": ("OPEN", "above that of the stored outcome: run it again if the outcome was an error; rises when an operator replays"),
+    "items": ("END", "how many items the work has"),
+}  # fmt: skip
+
+
+def durable_envelope() -> str:
+    known = {field.name for field in msgspec.structs.fields(messages.Envelope)}
+    assert set(DURABLE) <= known
+    return table(("member", "in", "meaning"), ((f"`{name}`", *said) for name, said in DURABLE.items()))
+
+
+SENT_EVENTS = {
+    "SENT": op.Attempt("m", 0),
+    "MOVED": op.Move("m", b""),
+    "ACCEPTED": op.MarkAccepted("m", 0),
+    "RESULT": op.MarkDone("m", b""),
+    "GIVEN UP": op.MarkDead("m", ""),
+    "REPLAYED": op.Requeue("m", 0, "", 0),
+}
+TAKEN_EVENTS = {
+    "BEGUN": op.Run(b"", "m"),
+    "ITEMS": op.Append(b"", "m", 0, ()),
+    "ENDED": op.Finish(b"", "m", b"", 0),
+}
+
+
+def sent_states() -> str:
+    one = values.Sent(
+        message_id="m",
+        peer=b"",
+        target="",
+        method="",
+        envelope=b"",
+        payload=b"",
+        digest=b"",
+        created_ms=0,
+        expires_ms=0,
+    )
+    rows = []
+    for state in values.SentState:
+        row = msgspec.structs.replace(one, state=state)
+        cells = [
+            rules.next_sent(row, o, values.Limits()).state.name if state in rules.SENT_RULES[type(o)] else "–"
+            for o in SENT_EVENTS.values()
+        ]
+        rows.append((state.name, *cells, "yes" if state in rules.SENT_RULES[op.Discard] else "no"))
+    return table(("submitter", *SENT_EVENTS, "may be forgotten"), rows)
+
+
+def taken_states() -> str:
+    one = values.Taken(
+        principal=b"", message_id="m", method="", contract=values.Contract.NONE, envelope=b"", payload=b"", digest=b"",
+        taken_ms=0, expires_ms=0,
+    )  # fmt: skip
+    rows = []
+    for state in values.TakenState:
+        row = msgspec.structs.replace(one, state=state)
+        cells = [
+            rules.next_taken(row, o, values.Limits()).state.name if state in rules.TAKEN_RULES[type(o)] else "–"
+            for o in TAKEN_EVENTS.values()
+        ]
+        rows.append((state.name, *cells, "yes" if state not in rules.OPEN_TAKEN else "no"))
+    return table(("receiver", *TAKEN_EVENTS, "may be forgotten"), rows)
+
+
+CONTRACTS = {
+    values.Contract.NONE: ("started at most once", "it is not run again; its outcome is `outcome_unknown`"),
+    values.Contract.IDEMPOTENT: ("running it twice does no more than running it once", "it is run again"),
+    values.Contract.TRANSACTIONAL: ("its effects are written in one transaction with its outcome", "it is run again; what had not been committed is not there"),
+}  # fmt: skip
+
+
+def contracts() -> str:
+    rows = ((f'"{c.value}"' if c else "none", *CONTRACTS[c]) for c in values.Contract)
+    return table(("contract", "the method promises", "RUNNING when its process dies"), rows)
+
+
+def retries() -> str:
+    spaced = f"{retry.FIRST_S:g} s, doubled each time up to {retry.LONGEST_S:g} s, and up to half of it more"
+    rows = [
+        ("no line, or the line or session is lost", "yes", f"no limit within the ttl; {spaced}", "no"),
+        ("refused before it was accepted, retryable (draining, full)", "yes", f"no limit within the ttl; at once elsewhere, else {lane.AGAIN_S:g} s or `retry_after`", "no"),
+        ("refused, not retryable", "no", "–", "–"),
+        ("ended with a retryable error", "yes", f"{retry.TRIES} attempts in all; {spaced}, or `retry_after` if that is longer", "yes"),
+        ("ended with any other error", "no", "–", "–"),
+        ("the ttl is spent", "no", f"what was accepted gets {entry.LATE_S:g} s more to bring its answer", "–"),
+    ]  # fmt: skip
+    return table(("what happened", "again", "how often, and when", "counts as an attempt"), rows)
+
+
+def durable_limits() -> str:
+    bounds = values.Limits()
+    rows = [
+        (
+            "`ttl` that a submitter gives if nothing is said; at most",
+            f"{outbox.TTL_DEFAULT:,.0f} s; {outbox.TTL_MAX:,.0f} s",
+        ),
+        ("an outcome is kept, unless settled", f"{inbox.RETENTION_S:,.0f} s, and never less than the ttl"),
+        ("envelope and payload; an outcome; an item", f"{number(bounds.body)} each"),
+        ("open and dead works of one peer, either side", f"{bounds.rows_per_peer:,}"),
+        ("the journal's file", number(bounds.size)),
+        ("handlers of durable work at a time; more wait, accepted", f"{inbox.AT_ONCE}"),
+        ("works on the way to one peer at a time", f"{lane.WINDOW}"),
+    ]
+    return table(("what", "limit"), rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "frame-types": frame_types,
     "flags": flags,
@@ -447,6 +569,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "envelope": envelope,
     "codes": codes,
     "message-limits": message_limits,
+    "durable-envelope": durable_envelope,
+    "sent-states": sent_states,
+    "taken-states": taken_states,
+    "contracts": contracts,
+    "retries": retries,
+    "durable-limits": durable_limits,
 }
 
 

@@ -254,5 +254,3 @@ async def test_a_refusal_keeps_the_connection_in_step(home: Path) -> None:
             answer = await line.request(body=message("echo", {"text": "x" * 100_000}), headers=wrong)
             assert answer.status in (415, 421, 401)
             assert (await line.request(body=task())).payload["result"] == 4
-
-

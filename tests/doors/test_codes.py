@@ -101,7 +101,9 @@ async def test_permission_denied_8(home: Path) -> None:
         deny = '\n[[rule]]\ncaller = "door:loopback"\nagent = "*"\nmethod = "incr"\nallow = false\n'
         policy.write_text(policy.read_text() + deny)
         door.agent._life._reload()
-        said(await door.call("incr"), Code.ERROR_PERMISSION_DENIED, "policy", "door:loopback may not call", "policy.toml")
+        said(
+            await door.call("incr"), Code.ERROR_PERMISSION_DENIED, "policy", "door:loopback may not call", "policy.toml"
+        )
         answer = await door.request(body=message("calculator"), headers={"Origin": "https://evil.example"})
         assert answer.status == 403
         said(answer.payload, Code.ERROR_PERMISSION_DENIED, "foreign_origin", "evil.example")

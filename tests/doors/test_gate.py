@@ -117,7 +117,15 @@ def test_tokens_come_and_go(at: At) -> None:
     for scheme in ("Bearer", "bearer", "BEARER"):
         assert at.admit(AWAY, authorization=f"{scheme} {token}") == "door:dashboard"
     assert at.admit(authorization=f"Bearer {token}") == "door:dashboard"  # not loopback: it said who it is
-    for wrong in ("Bearer", "Bearer  ", f"Basic {token}", token, "Bearer x", f"Bearer {token}x", f"Bearer {token[:-1]}"):
+    for wrong in (
+        "Bearer",
+        "Bearer  ",
+        f"Basic {token}",
+        token,
+        "Bearer x",
+        f"Bearer {token}x",
+        f"Bearer {token[:-1]}",
+    ):
         refusal = at.refusal(authorization=wrong)
         assert refusal.status == 401 and refusal.error.details["auth_method"] == "bearer", wrong
         assert token not in refusal.error.message and token not in str(refusal.error.details)

@@ -50,9 +50,7 @@ def pem(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     cert_file, key_file = folder / "cert.pem", folder / "key.pem"
     cert_file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
     key_file.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
     return cert_file, key_file
 
@@ -128,9 +126,7 @@ async def test_over_tls(home: Path, pem: tuple[Path, Path]) -> None:
     async with doors(home, agent) as door:
         assert door.base.startswith("https://127.0.0.1:")
         context = ssl.create_default_context(cafile=str(pem[0]))
-        reader, writer = await asyncio.open_connection(
-            "127.0.0.1", door.port, ssl=context, server_hostname="localhost"
-        )
+        reader, writer = await asyncio.open_connection("127.0.0.1", door.port, ssl=context, server_hostname="localhost")
         writer.write(http("POST", "/hermes/v1/invoke", task(), {"Connection": "close"}))
         assert b'"result":4' in await reader.read()
         writer.close()
@@ -185,7 +181,12 @@ async def test_the_same_agent_by_every_way(home: Path) -> None:
         await line.close()
         assert results == [4, 4, 4, 4]
         assert {seen for _, seen, _ in agent.seen} == {trace}
-        assert [who.partition(":uid")[0] for who, _, _ in agent.seen] == ["planner", "door:loopback", "door:loopback", "door"]
+        assert [who.partition(":uid")[0] for who, _, _ in agent.seen] == [
+            "planner",
+            "door:loopback",
+            "door:loopback",
+            "door",
+        ]
         for each in rig.lines:
             each.close()
 

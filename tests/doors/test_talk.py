@@ -126,7 +126,9 @@ async def test_a_slow_reader_pauses_its_own_generator_only(home: Path) -> None:
     async with doors(home) as door:
         line = await door.line()
         line.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        line.send(http("POST", "/hermes/v1/invoke", message("forever", {"size": 4000}), {"Accept": "text/event-stream"}))
+        line.send(
+            http("POST", "/hermes/v1/invoke", message("forever", {"size": 4000}), {"Accept": "text/event-stream"})
+        )
         line.writer.transport.pause_reading()  # type: ignore[attr-defined]
         await door.agent.begun.wait()
         seen = -1

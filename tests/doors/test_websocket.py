@@ -209,7 +209,9 @@ async def test_who_is_not_let_in_gets_no_socket(home: Path) -> None:
         assert await status(Origin="https://evil.example") == 403
         assert await status(Origin="https://good.example") == 401
         assert await status(Authorization="Bearer hp_" + "A" * 43) == 401
-        async with door.websocket(origin="https://good.example", subprotocols=["hermes.v1", f"token.{token}"]) as socket:
+        async with door.websocket(
+            origin="https://good.example", subprotocols=["hermes.v1", f"token.{token}"]
+        ) as socket:
             assert socket.subprotocol == "hermes.v1"
             talk = Talk(socket)
             await talk.send("calculator", {"expression": "1"})
@@ -248,5 +250,3 @@ async def test_the_agent_s_end_says_goodbye(home: Path) -> None:
             await socket.recv()
         assert ended.value.rcvd is not None and ended.value.rcvd.code == 1001
         await closing
-
-

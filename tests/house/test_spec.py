@@ -28,8 +28,8 @@ def sections(page: str) -> set[int]:
     return {int(number) for number in re.findall(r"^## (\d+)\. ", PAGES[page], re.MULTILINE)}
 
 
-def test_these_five_pages_are_the_spec() -> None:
-    assert set(PAGES) == {"overview", "frames", "handshake", "session", "messages"}
+def test_these_six_pages_are_the_spec() -> None:
+    assert set(PAGES) == {"overview", "frames", "handshake", "session", "messages", "durable"}
 
 
 def test_the_generated_tables_are_fresh() -> None:
@@ -72,7 +72,7 @@ def test_links_and_cited_sections_exist(page: str) -> None:
     text = PAGES[page]
     for target in re.findall(r"\]\(([^)#]+)\)", text):
         assert (SPEC / target).exists(), target
-    for name, number in re.findall(r"(overview|frames|handshake|session|messages), section (\d+)", text):
+    for name, number in re.findall(r"(overview|frames|handshake|session|messages|durable), section (\d+)", text):
         assert int(number) in sections(name), f"{name}, section {number}"
     for number in re.findall(r"(?<![a-z], )\bsection (\d+)", text):
         assert int(number) in sections(page), f"section {number}"

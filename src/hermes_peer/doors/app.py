@@ -111,21 +111,23 @@ class Door:
         return self._tokens
 
     # ------------------------------------------------------------------ the rooms
-    async def _invoke(self, principal: str, headers: Headers, extra: Any, receive: Receive, send: Send) -> None:
-        await self.posting(principal, headers, extra, receive, send)
+    async def _invoke(
+        self, principal: str, headers: Headers, extra: Any, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        await self.posting(principal, headers, extra, scope, receive, send)
 
-    async def _describe(self, principal: str, headers: Headers, extra: Any, receive: Receive, send: Send) -> None:
-        await _json(send, 200, self.desk.description(principal), extra)
+    async def _describe(self, principal: str, headers: Headers, extra: Any, *way: Any) -> None:
+        await _json(way[-1], 200, self.desk.description(principal), extra)
 
-    async def _openapi(self, principal: str, headers: Headers, extra: Any, receive: Receive, send: Send) -> None:
-        await _json(send, 200, openapi.document(self.desk.description(principal)), extra)
+    async def _openapi(self, principal: str, headers: Headers, extra: Any, *way: Any) -> None:
+        await _json(way[-1], 200, openapi.document(self.desk.description(principal)), extra)
 
-    async def _health(self, principal: str, headers: Headers, extra: Any, receive: Receive, send: Send) -> None:
-        await _json(send, 200, {"status": "ok"}, extra)
+    async def _health(self, principal: str, headers: Headers, extra: Any, *way: Any) -> None:
+        await _json(way[-1], 200, {"status": "ok"}, extra)
 
-    async def _ready(self, principal: str, headers: Headers, extra: Any, receive: Receive, send: Send) -> None:
+    async def _ready(self, principal: str, headers: Headers, extra: Any, *way: Any) -> None:
         state = local.state_of(self.agent)
-        await _json(send, 200 if state == "ready" else 503, {"status": state, "agent": self.agent.name}, extra)
+        await _json(way[-1], 200 if state == "ready" else 503, {"status": state, "agent": self.agent.name}, extra)
 
     async def refuse(self, refusal: Refusal, extra: Any, receive: Receive, send: Send) -> None:
         """Answer with a status, then read on for a moment, so that the answer is not lost with the connection."""
@@ -174,7 +176,7 @@ class _Room:
             if handler is None:
                 said = f"{method} is not for this path; it takes {self._allow.decode()}"
                 raise refused(405, "method", said, headers=[(b"allow", self._allow)])
-            await handler(principal, headers, extra, receive, send)
+            await handler(principal, headers, extra, scope, receive, send)
         except Refusal as refusal:
             await door.refuse(refusal, extra, receive, send)
         except CallError as error:

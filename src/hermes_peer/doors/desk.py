@@ -45,7 +45,7 @@ class Desk:
 
         Raises BadMessage for a payload that cannot be one, CallError for what is refused before the agent hears of it.
         """
-        meta, payload = message.meta, message.payload
+        meta, payload = message.meta, dict(message.payload)
         self.check_receiver(meta)
         tool, task_id = _text(payload, "tool"), task_id_of(payload)
         order = _order(payload.pop("hermes", None))
@@ -81,7 +81,7 @@ class Desk:
 
     def short(self, principal: str, message: Message) -> tuple[Type, dict[str, Any]]:
         """The answer to what needs no task: heartbeats, queries, cancels, answers to questions. Raises CallError."""
-        kind, payload = message.meta.msg_type, message.payload
+        kind, payload = message.meta.msg_type, dict(message.payload)
         if kind == Type.HEARTBEAT:
             return Type.HEARTBEAT_ACK, {"agent": self.agent.name, "state": local.state_of(self.agent)}
         if kind == Type.GOODBYE:

@@ -81,6 +81,7 @@ class GuardedHttp(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head, self._head = False, 0
         self._disarm()
+        self.scope["hermes.cut"] = self._abort  # type: ignore[typeddict-unknown-key]
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -103,6 +104,12 @@ class GuardedHttp(HttpToolsProtocol):
             self.transport.abort()
         else:
             self.transport.close()
+
+    def _abort(self) -> None:
+        """For an app whose reader takes nothing any more."""
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+        self.transport.abort()
 
     def _arm(self) -> None:
         self._timer = self.loop.call_later(HEAD_S, self._slow)

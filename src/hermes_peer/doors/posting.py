@@ -7,6 +7,7 @@ Called by: app. Any business outcome is HTTP 200; 400 is for a meta or body that
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -20,6 +21,7 @@ from hermes_peer.wire.messages import Kind
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Pairs = list[tuple[bytes, bytes]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 TYPES = ("application/hermes+json", "application/json")
@@ -40,7 +42,7 @@ class Posting:
         self.body_max = body_max
 
     async def __call__(
-        self, principal: str, headers: Headers, extra: list[tuple[bytes, bytes]], receive: Receive, send: Send
+        self, principal: str, headers: Headers, extra: Pairs, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """One request that the gate let in. Raises Refusal."""
         desk, message = self.desk, None
@@ -52,19 +54,17 @@ class Posting:
                 short, payload = desk.short(principal, message)
                 return await reply(send, 200, desk.meta(short, message.meta), payload, kind, extra)
             if SSE in headers.get(b"accept", b"").decode("latin-1"):
-                return await Events(desk, principal, message, extra)(receive, send)
+                return await Events(desk, principal, message, extra, scope)(receive, send)
             call = desk.begin(principal, message)
+            items: list[Any] | None = None
+            if not call.done or call.queue:
+                items = await self._wait(call, receive)
+                if items is None:
+                    return None  # nobody is there to be answered
         except CallError as error:
             meta, payload = desk.failure(error, message)
             return await reply(send, 400 if isinstance(error, BadMessage) else 200, meta, payload, kind, extra)
-        items: list[Any] | None = None
-        if not call.done or call.queue:
-            items = await self._wait(call, receive)
-            if items is None:
-                return None  # nobody is there to be answered
         meta, payload = desk.result(call, message, items)
-        if payload.get("retry_after") is not None:
-            extra = [*extra, (b"retry-after", str(max(1, round(payload["retry_after"]))).encode())]
         return await reply(send, 200, meta, payload, kind, extra)
 
     async def _wait(self, call: LocalCall, receive: Receive) -> list[Any] | None:
@@ -77,6 +77,9 @@ class Posting:
                 leave(call)
                 return None
             return reading.result()
+        except CallError as error:
+            call.stop(error)
+            raise
         except asyncio.CancelledError:
             leave(call)
             raise
@@ -90,13 +93,11 @@ class Posting:
         while (message := await call.next_message()) is not None:
             if message[0] in (Kind.ITEM, Kind.RAW):
                 size += len(message)
-                if size <= self.body_max:
-                    item = answers.item_of(message)
-                    items.append(item.get("item", item))
-                elif items:
-                    items.clear()
+                if size > self.body_max:
                     said = f"the items are more than {self.body_max} bytes; ask for a stream: Accept: {SSE}"
-                    call.stop(CallError("items_too_large", said, code=Code.ERROR_RESOURCE_EXHAUSTED))
+                    raise CallError("items_too_large", said, code=Code.ERROR_RESOURCE_EXHAUSTED)
+                item = answers.item_of(message)
+                items.append(item.get("item", item))
         return items
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes:
@@ -145,10 +146,11 @@ class Gone(Exception):
 class Events:
     """The answer as server-sent events: each is one whole message in its JSON form, the last a TASK_RESULT."""
 
-    def __init__(self, desk: Desk, principal: str, message: Message, extra: list[tuple[bytes, bytes]]) -> None:
+    def __init__(self, desk: Desk, principal: str, message: Message, extra: Pairs, scope: Scope) -> None:
         self._desk = desk
         self._message = message
         self._extra = extra
+        self._cut = scope.get("hermes.cut")
         self._call = desk.begin(principal, message, desk.asker(principal))
 
     async def __call__(self, receive: Receive, send: Send) -> None:
@@ -169,8 +171,9 @@ class Events:
             talking.result()
             last = event(*desk.result(call, message))
             await _within(send({"type": "http.response.body", "body": last, "more_body": False}))
-        except TimeoutError:
-            return  # a reader that reads nothing is not told why
+        except TimeoutError:  # a reader that reads nothing is not told why
+            if self._cut is not None:
+                self._cut()
         finally:
             if not call.done:
                 leave(call)
@@ -248,11 +251,13 @@ async def reply(
     meta: Meta,
     payload: dict[str, Any],
     kind: str = TYPES[1],
-    extra: list[tuple[bytes, bytes]] | tuple[()] = (),
+    extra: Pairs | tuple[()] = (),
 ) -> None:
     """One whole answer."""
     body = encode_json(meta, payload)
     headers = [(b"content-type", kind.encode()), (b"content-length", b"%d" % len(body)), *extra]
+    if payload.get("retry_after") is not None:
+        headers.append((b"retry-after", b"%d" % max(1, math.ceil(payload["retry_after"]))))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

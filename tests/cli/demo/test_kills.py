@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hermes_peer.cli.demo import kills, processes
+from hermes_peer.cli.demo.reporter import FOUND
 from hermes_peer.cli.demo.screen import Screen
 from hermes_peer.cli.demo.worker import FILED
 from hermes_peer.errors import CallError
@@ -54,28 +56,27 @@ def test_a_planner_that_ends_early_ends_the_act_and_the_worker(
     assert "second act: a report of" in capsys.readouterr().err
 
 
-def test_a_worker_that_loses_its_journal_fails_the_act(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """What the act shows comes from the journal, and from nothing else."""
+def test_a_finding_that_was_kept_twice_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The count is of what lies in the planner's file in the end, and of nothing else."""
     root, home = make_tree(tmp_path / "tree", 40), str(tmp_path / "home")
     monkeypatch.setattr(kills, "SECONDS", 1.0)
     kill = processes.kill
+    file = Path(home, FOUND)
 
-    async def and_lose_the_journal(process: processes.Process) -> bool:
+    async def and_double_a_line(process: processes.Process) -> bool:
         died = await kill(process)
-        for path in Path(home, "agents", "worker", "1").glob("journal.db*"):
-            path.unlink()
+        if act.kills == 1:  # the planner's turn
+            file.write_text(file.read_text() + file.read_text().splitlines()[0] + "\n")
         return died
 
-    async def main() -> None:
+    async def main() -> dict[str, Any]:
+        nonlocal act
         worker = await processes.start("worker", "--home", home)
         await processes.event(worker)
-        monkeypatch.setattr(processes, "kill", and_lose_the_journal)
+        monkeypatch.setattr(processes, "kill", and_double_a_line)
         act = kills.Kills(home, [root], worker, [], Screen(40))
-        with pytest.raises(CallError, match="ended early"):
-            await act.run()
-        assert act.kills == 1
+        return await act.run()
 
-    asyncio.run(main())
-    assert "no longer kept" in capfd.readouterr().err  # the planner's last word
+    act: kills.Kills
+    second = asyncio.run(main())
+    assert (second["kills"], second["lost"], second["duplicated"], second["effects"]) == (2, 1, 1, 1)
