@@ -435,16 +435,17 @@ def message_limits() -> str:
 # ---------------------------------------------------------------- durable
 
 
+_AGAIN = "above that of the stored outcome: run it again if that was"
 DURABLE = {
     "delivery": ("OPEN", '"durable"'),
     "message_id": ("OPEN", "names the work for good, with the fingerprint of its submitter"),
     "own_id": ("OPEN", "the application chose `message_id`"),
     "idempotency_key": ("OPEN", "with submitter and method, a second name of the work"),
     "ttl": ("OPEN", "seconds that are left, anew whenever it is sent"),
-    "attempt": ("OPEN", "above that of the stored outcome: run it again if the outcome was retryable"),
-    "round": ("OPEN", "above that of the stored outcome: run it again if the outcome was an error; rises when an operator replays"),
+    "attempt": ("OPEN", f"{_AGAIN} a retryable error"),
+    "round": ("OPEN", f"{_AGAIN} any error; rises when an operator replays"),
     "items": ("END", "how many items the work has"),
-}  # fmt: skip
+}
 
 
 def durable_envelope() -> str:
@@ -469,17 +470,8 @@ TAKEN_EVENTS = {
 
 
 def sent_states() -> str:
-    one = values.Sent(
-        message_id="m",
-        peer=b"",
-        target="",
-        method="",
-        envelope=b"",
-        payload=b"",
-        digest=b"",
-        created_ms=0,
-        expires_ms=0,
-    )
+    empty: dict[str, Any] = dict.fromkeys(("peer", "envelope", "payload", "digest"), b"")
+    one = values.Sent(message_id="m", target="", method="", created_ms=0, expires_ms=0, **empty)
     rows = []
     for state in values.SentState:
         row = msgspec.structs.replace(one, state=state)
@@ -492,10 +484,9 @@ def sent_states() -> str:
 
 
 def taken_states() -> str:
-    one = values.Taken(
-        principal=b"", message_id="m", method="", contract=values.Contract.NONE, envelope=b"", payload=b"", digest=b"",
-        taken_ms=0, expires_ms=0,
-    )  # fmt: skip
+    empty: dict[str, Any] = dict.fromkeys(("principal", "envelope", "payload", "digest"), b"")
+    none = values.Contract.NONE
+    one = values.Taken(message_id="m", method="", contract=none, taken_ms=0, expires_ms=0, **empty)
     rows = []
     for state in values.TakenState:
         row = msgspec.structs.replace(one, state=state)
@@ -508,10 +499,13 @@ def taken_states() -> str:
 
 
 CONTRACTS = {
-    values.Contract.NONE: ("started at most once", "it is not run again; its outcome is `outcome_unknown`"),
-    values.Contract.IDEMPOTENT: ("running it twice does no more than running it once", "it is run again"),
-    values.Contract.TRANSACTIONAL: ("its effects are written in one transaction with its outcome", "it is run again; what had not been committed is not there"),
-}  # fmt: skip
+    values.Contract.NONE: ("to be started at most once", "it is not run again; its outcome is `outcome_unknown`"),
+    values.Contract.IDEMPOTENT: ("that running it twice does no more than running it once", "it is run again"),
+    values.Contract.TRANSACTIONAL: (
+        "that its effects are written in one transaction with its outcome",
+        "it is run again; what was not committed is not there",
+    ),
+}
 
 
 def contracts() -> str:
@@ -522,14 +516,21 @@ def contracts() -> str:
 def retries() -> str:
     spaced = f"{retry.FIRST_S:g} s, doubled each time up to {retry.LONGEST_S:g} s, and up to half of it more"
     rows = [
-        ("no line, or the line or session is lost", "yes", f"no limit within the ttl; {spaced}", "no"),
-        ("refused before it was accepted, retryable (draining, full)", "yes", f"no limit within the ttl; at once elsewhere, else {lane.AGAIN_S:g} s or `retry_after`", "no"),
-        ("refused, not retryable", "no", "–", "–"),
-        ("ended with a retryable error", "yes", f"{retry.TRIES} attempts in all; {spaced}, or `retry_after` if that is longer", "yes"),
-        ("ended with any other error", "no", "–", "–"),
-        ("the ttl is spent", "no", f"what was accepted gets {entry.LATE_S:g} s more to bring its answer", "–"),
-    ]  # fmt: skip
-    return table(("what happened", "again", "how often, and when", "counts as an attempt"), rows)
+        ("no line, or line or session lost", "yes", f"within the ttl; {spaced}"),
+        (
+            "refused before it was accepted, retryable (draining, full)",
+            "yes",
+            f"within the ttl; at once if another instance is there, else {lane.AGAIN_S:g} s, or `retry_after`",
+        ),
+        (
+            "ended with a retryable error",
+            "yes, as a new attempt",
+            f"{retry.TRIES} attempts in all; {spaced}, or `retry_after` if that is longer",
+        ),
+        ("refused, or ended with an error, that is not retryable", "no", ""),
+        ("the ttl is spent", "no", f"what was accepted has {entry.LATE_S:g} s more to bring its answer"),
+    ]
+    return table(("what happened", "sent again", "how often, and when"), rows)
 
 
 def durable_limits() -> str:

@@ -24,6 +24,7 @@ TESTED_ELSEWHERE = {
     "agent/offer.py": "agent/test_agent.py",
     "agent/refusals.py": "agent/test_schema.py",
     "cli/options.py": "cli/test_call.py",
+    "cli/submitters.py": "cli/test_ticket.py",
     "cli/survey.py": "cli/test_list.py",
     "core/events.py": "core/test_session.py",
     "crypto/outcome.py": "crypto/test_dialler.py",

@@ -6,10 +6,10 @@ Knows: registration. Refuses to know: whether the agent runs, links, calls. Call
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from hermes_peer.agent.methods import Method, Methods, collect
-from hermes_peer.agent.tasks import task_method
+from hermes_peer.agent.tasks import TaskEnvelope, TaskHandle, task_method
 from hermes_peer.errors import UsageError
 from hermes_peer.runtime.contact import Contact
 
@@ -34,15 +34,21 @@ class Offer:
         """Register a handler of an event that others `emit`."""
         return self._register(lambda handler: Method(name, handler, kind="event", **options))
 
-    def task(self, *args: Any, **options: Any) -> Any:
+    @overload
+    def task(self, target: str, **options: Any) -> Callable[[Handler], Handler]: ...
+    @overload
+    def task(self, target: str, name: str, envelope: TaskEnvelope, **options: Any) -> TaskHandle: ...
+    def task(self, target: str, name: str = "", envelope: TaskEnvelope | None = None, **options: Any) -> Any:
         """`@agent.task("report")` registers a worker; `agent.task("worker", "report", TaskEnvelope(...))` starts one.
 
         The started task is a TaskHandle: iterate ProgressEvents, `await result()`. `on_request_info=` (a function or
         coroutine of one RequestInfo) answers the worker's questions; `ttl` defaults to the envelope's timeout.
         """
-        if len(args) == 1:
-            return self._register(lambda handler: task_method(args[0], handler, **options))
-        return self._start_task(*args, **options)
+        if envelope is None:
+            if name:
+                raise UsageError("a task is started with a TaskEnvelope: task(target, name, TaskEnvelope(steps=[...]))")
+            return self._register(lambda handler: task_method(target, handler, **options))
+        return self._start_task(target, name, envelope, **options)
 
     def _start_task(self, *args: Any, **options: Any) -> Any:
         raise NotImplementedError

@@ -57,13 +57,14 @@ def make_worker(home: str, model: str | None = None) -> HermesAgent:
 
     @agent.method("report.make", contract="transactional")
     async def make(steps: list[dict[str, Any]], pause: float, request: Request) -> AsyncIterator[Any]:
-        """Audit, finding by finding; then file the report. What is logged already is not found again."""
-        say("run", attempt=request.attempt, emitted=request.emitted)
+        """Audit, finding by finding; then file the report. What is logged already is not sent again."""
+        first = request.emitted  # of an earlier run, which was killed
+        say("run", attempt=request.attempt, emitted=first)
         findings = (finding for step in steps for finding in audit.findings(step["root"], step))
         counts: Counter[str] = Counter()
         for number, finding in enumerate(findings):
             counts[finding["what"]] += 1
-            if number >= request.emitted:
+            if number >= first:
                 yield finding
                 await asyncio.sleep(pause)
         async with request.transaction() as db:  # this and the outcome are one commit: both, or neither
