@@ -20,7 +20,7 @@ $(READY): pyproject.toml requirements.lock
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps -e .
 	@touch $@
 
-demo: $(READY) ## the main job: an audit streamed over a line that keeps breaking
+demo: $(READY) ## the main job: an audit over a line that keeps breaking, then by processes that get killed
 	@$(BIN)/hermes-peer demo $(ARGS)
 
 test: $(READY) ## all tests

@@ -7,9 +7,13 @@ within limits, so that no expression can keep the agent busy or fill its memory.
 from __future__ import annotations
 
 import ast
+import asyncio
 import math
 import operator
 from collections.abc import Callable
+from typing import Annotated
+
+import msgspec
 
 from hermes_peer import CallError, Code, HermesAgent, Request
 
@@ -45,6 +49,20 @@ async def steps(expression: str, request: Request):
     for done, node in enumerate(reversed(nodes), 1):
         await request.progress(f"step {done} of {len(nodes)}")
         yield {"step": ast.unparse(node), "result": worked_out(node, 0)}
+
+
+@agent.method("calculator.slowly", public=True)
+async def slowly(seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)]) -> str:
+    """Take so long: to see what a ttl, a cancel and a lost caller do."""
+    await asyncio.sleep(seconds)
+    return f"took {seconds:g} s"
+
+
+@agent.method("calculator.ask", public=True)
+async def ask(request: Request) -> int | float:
+    """Ask the caller back for the expression; it comes by the WebSocket, or between server-sent events."""
+    expression = await request.ask("expression.wanted", {"why": "there was none"})
+    return calculate(str(expression))
 
 
 def calculate(expression: str) -> int | float:

@@ -499,10 +499,13 @@ def taken_states() -> str:
 
 
 CONTRACTS = {
-    values.Contract.NONE: ("to be started at most once", "it is not run again; its outcome is `outcome_unknown`"),
-    values.Contract.IDEMPOTENT: ("that running it twice does no more than running it once", "it is run again"),
+    values.Contract.NONE: (
+        "nothing, so it is started at most once",
+        "it is not run again; its outcome is `outcome_unknown`",
+    ),
+    values.Contract.IDEMPOTENT: ("running it twice does no more than running it once", "it is run again"),
     values.Contract.TRANSACTIONAL: (
-        "that its effects are written in one transaction with its outcome",
+        "its effects are written in one transaction with its outcome",
         "it is run again; what was not committed is not there",
     ),
 }
@@ -510,7 +513,7 @@ CONTRACTS = {
 
 def contracts() -> str:
     rows = ((f'"{c.value}"' if c else "none", *CONTRACTS[c]) for c in values.Contract)
-    return table(("contract", "the method promises", "RUNNING when its process dies"), rows)
+    return table(("contract", "what its method promises", "RUNNING when its process dies"), rows)
 
 
 def retries() -> str:

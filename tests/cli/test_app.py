@@ -10,9 +10,25 @@ from tests.cli.conftest import Place, environment
 
 def test_help_and_version(fresh: Place) -> None:
     help = fresh.hp().stdout
-    for name in ("init", "run", "list", "inspect", "ping", "call", "stream", "tap", "trust", "policy", "id", "ttl"):
+    for name in (
+        "init",
+        "run",
+        "list",
+        "inspect",
+        "ping",
+        "call",
+        "stream",
+        "submit",
+        "ticket",
+        "dead",
+        "tap",
+        "trust",
+        "policy",
+        "id",
+        "ttl",
+    ):
         assert f"\n  {name} " in help
-    for later in ("submit", "ticket", "dead", "doctor", "studio", "conform", "registry", "trace", "bench"):
+    for later in ("doctor", "studio", "conform", "registry", "trace", "bench"):
         assert f"\n  {later} " not in help
     assert help == fresh.hp("--help").stdout and "\x1b" not in help
     assert "trust add" in fresh.hp("trust", "add", "--help", COLUMNS="20").stdout

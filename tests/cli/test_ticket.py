@@ -43,8 +43,8 @@ def test_the_submitter_is_gone_and_its_work_goes_on(fresh: Place) -> None:
 
 def test_a_submitter_that_runs_is_asked(quick: Inside) -> None:
     with worker(quick), planner(quick, ("g", "worker", "gate", {"name": "b"}), ("bad", "worker", "none", {})):
-        done = quick.hp("ticket", "g")
-        assert "accepted: worker has it on its disk" in done.stdout and done.stderr == ""
+        until(quick, "accepted: worker has it on its disk", "ticket", "g")
+        assert quick.hp("ticket", "g").stderr == ""
         said = quick.refusal("ticket", "g", "--items", code=2)
         assert said.startswith("planner/1 runs, and its items are its own to read, each once")
         waiting = quick.open("ticket", "g", "--wait")
@@ -103,6 +103,19 @@ def test_a_command_in_the_planner_s_place_leaves_what_the_planner_had_taken(quic
     with planner(quick):
         (quick.folder / "c").touch()
         assert quick.hp("ticket", taken, "--wait").stdout == "c was relayed\n"
+
+
+def test_a_command_in_the_planner_s_place_refuses_nothing_for_good(quick: Inside) -> None:
+    """It has none of the planner's methods; whoever submitted work for it must not hear so."""
+    submitted_by_a_planner_that_died(quick, ("p", "worker", "text.shout", {"text": "x"}))
+    with worker(quick):
+        assert quick.hp("submit", "worker", "tell", "name=d", "--wait").stdout == "told\n"
+        assert "waiting for planner" in quick.hp("ticket", "told", "worker").stdout
+        assert "done" in quick.hp("ticket", "p", "planner").stdout  # the worker meets the planner's key, and sends it
+        assert "waiting for planner" in quick.hp("ticket", "told", "worker").stdout
+        with planner(quick):
+            (quick.folder / "d").touch()
+            assert quick.hp("ticket", "told", "worker", "--wait").stdout == "d was relayed\n"
 
 
 def test_a_slot_whose_key_lies_elsewhere_is_left_alone(quick: Inside, tmp_path: Path) -> None:

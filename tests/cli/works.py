@@ -45,6 +45,10 @@ async def order(sku: str, request: Request) -> str:
         file.write(f"{sku}\\n")
     return sku
 
+@agent.method("tell", contract="idempotent")
+async def tell(name: str) -> str:
+    return (await agent.submit("planner", "relay", {"name": name}, message_id="told")).message_id
+
 @agent.method("print")
 async def print_(page: int) -> str:
     if (here / "no paper").exists():

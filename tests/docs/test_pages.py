@@ -32,6 +32,10 @@ def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     assert "a\nshort\nreport\non\ntides\n{'words': 5}" in said
     asyncio.run(names["plan"]())  # type: ignore[operator]
     assert "translated two (Dutch)\n{'texts': 2}" in capsys.readouterr().out
+    asyncio.run(names["survive"]())  # type: ignore[operator]
+    assert capsys.readouterr().out == (
+        "waiting\n{'n': 0, 'words': 2}\n{'n': 1, 'words': 1}\n{'texts': 2} done\ntides is filed\n"
+    )
 
 
 def test_the_readme_s_agent_and_caller_run_in_an_empty_folder(tmp_path: Path) -> None:

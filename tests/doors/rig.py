@@ -34,7 +34,10 @@ def demo(home: Path, **options: Any) -> Any:
     async def calculator(expression: str, request: Request) -> float:
         """Adds up."""
         agent.seen.append((request.caller, request.trace_id, request.message_id))
-        return sum(int(part) for part in expression.split("+"))
+        parts = expression.split("+")
+        if not all(part.strip().isdecimal() for part in parts):
+            raise CallError("invalid_expression", "only sums are worked out here", code=2)
+        return sum(int(part[:9]) for part in parts)
 
     @agent.method("echo", public=True)
     async def echo(request: Request) -> Any:

@@ -16,9 +16,9 @@ from tests.loops import case, until
 async def test_the_seed_s_message_is_answered(home: Path) -> None:
     async with doors(home) as door:
         body = (
-            '{"meta":{"version":"1.2","msg_type":1,"sender_id":"a1b2c3","receiver_id":"d4e5f6","ttl":300,'
-            '"trace_id":"t7u8v9"},"payload":{"task_id":"x1y2z3","tool":"calculator","expression":"2+2"}}'
-        ).encode()
+            b'{"meta":{"version":"1.2","msg_type":1,"sender_id":"a1b2c3","receiver_id":"d4e5f6","ttl":300,'
+            b'"trace_id":"t7u8v9"},"payload":{"task_id":"x1y2z3","tool":"calculator","expression":"2+2"}}'
+        )
         answer = await door.post(body, Content_Type="application/hermes+json")
         assert answer.status == 200
         assert answer.headers["content-type"] == "application/hermes+json"

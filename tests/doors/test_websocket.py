@@ -8,9 +8,9 @@ import json
 import os
 import struct
 from pathlib import Path
-from typing import Any
 
 import pytest
+from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from hermes_peer.access.tokens import add_token, revoke_token
@@ -224,8 +224,7 @@ async def test_a_revoked_token_ends_the_socket(home: Path) -> None:
         async with door.websocket(additional_headers={"Authorization": f"Bearer {token}"}) as socket:
             revoke_token(door.agent._life.home, "page")
             with pytest.raises(ConnectionClosed) as ended:
-                while True:
-                    await asyncio.wait_for(socket.recv(), 5)
+                await asyncio.wait_for(_drained(socket), 5)
             assert ended.value.rcvd is not None and ended.value.rcvd.code == 1008
 
 
@@ -250,3 +249,8 @@ async def test_the_agent_s_end_says_goodbye(home: Path) -> None:
             await socket.recv()
         assert ended.value.rcvd is not None and ended.value.rcvd.code == 1001
         await closing
+
+
+async def _drained(socket: ClientConnection) -> None:
+    while True:
+        await socket.recv()

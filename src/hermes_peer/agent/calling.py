@@ -128,7 +128,8 @@ class Outgoing:
 
     def begin(self, payload: bytes, items: AsyncIterable[Any] | None = None) -> None:
         """Send OPEN and start the clock. Raises UsageError for a payload over the message limit."""
-        self.contact.send(self.stream, encode_open(self.envelope, payload), items is None)
+        alone = not self.session.places.open_mine and items is None
+        self.contact.send(self.stream, encode_open(self.envelope, payload), items is None, alone)
         if items is not None:
             self.upload = Upload(self, items)
         ttl: float = self.envelope.ttl  # type: ignore[assignment]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hermes_peer.agent.context import CURRENT, new_ids
 from hermes_peer.agent.inbound import Inbound, read_item
-from hermes_peer.errors import CallError, Code, UsageError, call_error
+from hermes_peer.errors import CallError, Code, DeadlineExceeded, UsageError, call_error
 from hermes_peer.wire import jsons, messages
 from hermes_peer.wire.messages import Envelope, Kind, pack_item, split_envelope
 
@@ -70,6 +70,7 @@ class LocalCall:
         "_on_ask",
         "_on_progress",
         "_waiter",
+        "inbound",
         "left",
         "name",
         "notify",
@@ -93,7 +94,8 @@ class LocalCall:
         self.peer = peer
         self.name = peer.name
         self.session: LocalCall | None = self  # None: nobody listens any more
-        self.owner: Inbound = None  # type: ignore[assignment]  # set before anybody else sees it
+        self.inbound: Inbound = None  # type: ignore[assignment]  # set before anybody else sees it
+        self.owner: Any = None  # the same, until the journal takes durable work over
         self.queue: deque[bytes] = deque()
         self.queued = 0
         self.notify = False
@@ -109,16 +111,16 @@ class LocalCall:
     # ------------------------------------------------------------------ the caller's side
     @property
     def message_id(self) -> str:
-        return self.owner.envelope.message_id
+        return self.inbound.envelope.message_id
 
     @property
     def trace_id(self) -> str:
-        return self.owner.envelope.trace_id
+        return self.inbound.envelope.trace_id
 
     @property
     def ttl_left(self) -> float:
         """Seconds; 0 once the time is spent, or if the call never had any."""
-        return max(0.0, self.owner.deadline - self.owner.server.loop.time())
+        return max(0.0, self.inbound.deadline - self.inbound.server.loop.time())
 
     @property
     def done(self) -> bool:
@@ -142,7 +144,7 @@ class LocalCall:
                 return None
             if self._waiter is not None:
                 raise UsageError("two tasks read the same call: each item goes to one reader only")
-            self._waiter = self.owner.server.loop.create_future()
+            self._waiter = self.inbound.server.loop.create_future()
             try:
                 await self._waiter
             finally:
@@ -173,12 +175,12 @@ class LocalCall:
     @property
     def stays(self) -> bool:
         """It said that it goes on without its caller."""
-        return self.owner.envelope.detach or self.owner.envelope.delivery == "durable"
+        return self.inbound.envelope.detach or self.inbound.envelope.delivery == "durable"
 
     def stop(self, why: CallError) -> None:
         """End it; `why` is the answer if the handler obeys."""
         if self._answer is None:
-            self.owner.stop(why)
+            self.inbound.stop(why)
 
     def cancel(self) -> None:
         """Give it up: the handler is cancelled, and the answer says so."""
@@ -200,15 +202,15 @@ class LocalCall:
             self.unread += len(data)
             if self.unread > FEED_MAX:
                 said = f"more than {FEED_MAX} bytes of items were sent that the method had not read; send them slower"
-                self.owner.stop(CallError("items_unread", said, code=Code.ERROR_RESOURCE_EXHAUSTED))
+                self.inbound.stop(CallError("items_unread", said, code=Code.ERROR_RESOURCE_EXHAUSTED))
             else:
-                self.owner.message(pack_item(messages.ITEM, self._fed) + data, False, len(data))
+                self.inbound.message(pack_item(messages.ITEM, self._fed) + data, False, len(data))
                 self._fed += 1
 
     def feed_end(self) -> None:
         """No more items."""
         if self._answer is None and not self.left:
-            self.owner.message(messages.NOMORE_MESSAGE, True, 0)
+            self.inbound.message(messages.NOMORE_MESSAGE, True, 0)
 
     # ------------------------------------------------------------------ the handler's side: contact, session, stream
     def send(self, stream: Any, message: bytes, fin: bool = False) -> None:
@@ -251,8 +253,15 @@ class LocalCall:
         if not inspect.isawaitable(answer):
             return answer
         left = self.ttl_left
-        async with asyncio.timeout(left if ttl is None or ttl > left else ttl):
-            return await answer
+        clock = asyncio.timeout(left if ttl is None or ttl > left else ttl)
+        try:
+            async with clock:
+                return await answer
+        except TimeoutError:
+            if not clock.expired():
+                raise
+            said = f"whoever called did not answer {method} in time"
+            raise DeadlineExceeded("no_answer_in_time", said, origin="local", timer="ask") from None
 
 
 class Locals:
@@ -286,9 +295,9 @@ class Locals:
         call = LocalCall(peer, self._server.agent.config.message, on_ask, on_progress)
         # One object in three parts; it has the members of each that an Inbound uses.
         part = cast(Any, call)
-        call.owner = inbound = Inbound(self._server, part, part, part, envelope)
+        call.inbound = call.owner = Inbound(self._server, part, part, part, envelope)
         peer.calls.setdefault(envelope.message_id, call)
-        self._server.take(inbound, payload, not items)
+        self._server.take(call.inbound, payload, not items)
         return call
 
     def describe(self, principal: str) -> dict[str, Any]:

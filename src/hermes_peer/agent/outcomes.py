@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hermes_peer.agent.inbound import Inbound
 
 KEEP_S = 600.0
+SWEEP_S = 0.5  # between two looks for room where there was none
 ANSWER_MAX = 64 * 1024
 PEER_MAX = 16 * 1024 * 1024
 ENTRY = 256  # bytes that an entry costs besides its id and its answer
@@ -27,20 +28,24 @@ TOO_LARGE = "the outcome of this id was too large to be kept"
 class Entry:
     """One id: what was asked, whether it has ended, who else waits for it."""
 
-    __slots__ = ("answer", "attached", "digest", "until")
+    __slots__ = ("answer", "attached", "digest", "due", "until")
 
     def __init__(self, digest: bytes) -> None:
         self.digest = digest
         self.answer: bytes | None = None
         self.attached: list[Inbound] = []
+        self.due = 0.0  # the call's deadline: until then it is never forgotten
         self.until = 0.0
 
 
 class Outcomes:
-    """Bounded by 16 MiB a principal: when full, new work with an own id is refused; nothing is forgotten early."""
+    """Bounded by 16 MiB a principal: when full, what has outlived its call's ttl goes; nothing goes before that, and
+    new work with an own id is refused.
+    """
 
     def __init__(self, time: Callable[[], float]) -> None:
         self._time = time
+        self._swept: dict[bytes, float] = {}  # when room was last made, and none was found
         self._kept: dict[bytes, OrderedDict[str, Entry]] = {}
         self._bytes: dict[bytes, int] = {}
 
@@ -65,7 +70,7 @@ class Outcomes:
             else:
                 inbound.answer_stored(entry.answer)
             return False
-        if self._bytes.get(principal, 0) >= PEER_MAX:
+        if self._bytes.get(principal, 0) >= PEER_MAX and not self._make_room(principal, kept):
             raise Unavailable(
                 "outcomes_full", "too many outcomes are kept for this caller; try later", retryable=True, retry_after=1
             )
@@ -80,6 +85,7 @@ class Outcomes:
         if kept is None or entry is None or entry.answer is not None:
             return
         entry.answer = answer if len(answer) <= ANSWER_MAX else _too_large()
+        entry.due = until
         entry.until = max(self._time() + KEEP_S, until)
         kept.move_to_end(id)
         self._bytes[principal] += len(entry.answer)
@@ -97,6 +103,24 @@ class Outcomes:
         """Bytes kept (mission M24)."""
         return sum(self._bytes.values())
 
+    def _make_room(self, principal: bytes, kept: OrderedDict[str, Entry]) -> bool:
+        """Forget what nobody may still wait for, oldest first, down to three quarters. False if nothing could go."""
+        now = self._time()
+        if now < self._swept.get(principal, 0.0) + SWEEP_S:
+            return False
+        over, room = [], self._bytes[principal] - PEER_MAX * 3 // 4
+        for id, entry in kept.items():
+            if entry.answer is not None and entry.due <= now:
+                over.append(id)
+                room -= len(id) + ENTRY + len(entry.answer)
+                if room <= 0:
+                    break
+        self._forget(principal, kept, over)
+        if self._bytes[principal] < PEER_MAX:
+            return True
+        self._swept[principal] = now
+        return False
+
     def _expire(self, principal: bytes, kept: OrderedDict[str, Entry]) -> None:
         now = self._time()
         over = []
@@ -105,7 +129,10 @@ class Outcomes:
                 if entry.until > now:
                     break
                 over.append(id)
-        for id in over:
+        self._forget(principal, kept, over)
+
+    def _forget(self, principal: bytes, kept: OrderedDict[str, Entry], ids: list[str]) -> None:
+        for id in ids:
             entry = kept.pop(id)
             self._bytes[principal] -= len(id) + ENTRY + len(entry.answer or b"")
 

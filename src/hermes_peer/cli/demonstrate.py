@@ -20,10 +20,11 @@ def demo(
         str | None, typer.Option(metavar="MODEL", help="A language model for the summary.", show_default=False)
     ] = None,
 ) -> int:
-    """Watch two agents work over a line that keeps breaking.
+    """Watch two agents work while the line breaks, and while they are killed.
 
-    A planner has a worker audit real files. The line between them is cut again and again; nothing may be lost or
-    doubled. The last line on stdout is JSON.
+    A planner has a worker audit real files. First the line between them is cut again and again; then, in the middle
+    of a report that is durable work, the worker is killed and started again, and the planner too. Nothing may be lost
+    or doubled. The last line on stdout is JSON.
     """
     from hermes_peer.cli.demo.command import demo as show
 

@@ -160,6 +160,8 @@ class _Room:
             return await send({"type": "websocket.close", "code": 1000})
         try:
             headers = headers_of(scope)
+            if door.gate.lists(headers):  # also a refusal may be read by a page that is listed
+                extra += [(b"access-control-allow-origin", headers[b"origin"]), (b"vary", b"origin")]
             method = scope["method"]
             if method == "OPTIONS":
                 return await self._options(headers, extra, send)
@@ -168,8 +170,6 @@ class _Room:
                 principal = ""
             else:
                 principal = door.gate.admit(scope, headers)
-            if b"origin" in headers:
-                extra += [(b"access-control-allow-origin", headers[b"origin"]), (b"vary", b"origin")]
             handler = self._methods.get(method)
             if not self._methods:
                 raise refused(404, "no_path", f"there is nothing at this path; the door is at {BASE}/invoke")
@@ -193,11 +193,9 @@ class _Room:
         found = [(b"allow", self._allow), (b"content-length", b"0"), *extra]
         if gate.check_origin(headers):
             found += [
-                (b"access-control-allow-origin", headers[b"origin"]),
                 (b"access-control-allow-methods", self._allow),
                 (b"access-control-allow-headers", b"authorization, content-type, accept"),
                 (b"access-control-max-age", b"600"),
-                (b"vary", b"origin"),
             ]
             if b"access-control-request-private-network" in headers:
                 found.append((b"access-control-allow-private-network", b"true"))

@@ -24,6 +24,7 @@ from hermes_peer.wire.invoke import BadMessage, Message, Meta, Type, is_uuid, st
 ORDERS = {"detach": bool, "durable": bool, "items": bool}  # members of `payload.hermes`
 ID_MAX = 128
 ANSWERS_TTL = 30
+RUNNING_MAX = 4096  # tasks of one agent, whoever sent them
 _encode = msgspec.json.encode
 
 Ask = Callable[[LocalCall, str, bytes], Any]
@@ -50,6 +51,15 @@ class Desk:
         tool, task_id = _text(payload, "tool"), task_id_of(payload)
         order = _order(payload.pop("hermes", None))
         self._spend(principal)
+        running = local.load_of(self.agent) if self.agent.running else 0
+        if running >= RUNNING_MAX:
+            raise CallError(
+                "too_many_tasks",
+                f"{running} tasks run here; send it again when some of them have ended",
+                code=Code.ERROR_RESOURCE_EXHAUSTED,
+                retryable=True,
+                details={"resource": "tasks", "used": running, "total": RUNNING_MAX},
+            )
         try:
             data = jsons.encode(payload)
         except (TypeError, ValueError) as error:

@@ -116,6 +116,10 @@ class Gate:
                 Code.ERROR_PERMISSION_DENIED,
             )
 
+    def lists(self, headers: Headers) -> bool:
+        """Whether this is a page that may use the door."""
+        return headers.get(b"origin", b"").decode("latin-1") in self.origins
+
     def check_origin(self, headers: Headers) -> str:
         """The page that sends this, if it is a browser; empty else. Raises Refusal for a page that is not listed."""
         origin = headers.get(b"origin", b"").decode("latin-1")

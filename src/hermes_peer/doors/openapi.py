@@ -69,7 +69,8 @@ def document(description: dict[str, Any]) -> dict[str, Any]:
         "properties": {"meta": request_meta, "payload": {"anyOf": tools} if tools else {"type": "object"}},
     }
     schemas["Request"] = request
-    answer = {"application/json": {"schema": {"$ref": "#/components/schemas/Answer"}}}
+    one = {"schema": {"$ref": "#/components/schemas/Answer"}}
+    answer = {"application/json": one, "application/hermes+json": one}
     answers = {
         "200": {
             "description": "how it ended; `payload.status` says whether well",
@@ -111,7 +112,8 @@ def document(description: dict[str, Any]) -> dict[str, Any]:
 
 
 def _refusals(*only: str) -> dict[str, Any]:
-    content = {"application/json": {"schema": {"$ref": "#/components/schemas/Answer"}}}
+    one = {"schema": {"$ref": "#/components/schemas/Answer"}}
+    content = {"application/json": one, "application/hermes+json": one}
     return {
         status: {"description": said, "content": content}
         for status, said in _REFUSALS.items()

@@ -65,8 +65,9 @@ class Contact:
         return ()
 
     # ------------------------------------------------------------------ the agent's side
-    def send(self, stream: Stream, message: bytes, fin: bool = False) -> None:
-        """Queue a message; it leaves in this turn of the loop. Raises UsageError (spec: session, section 3)."""
+    def send(self, stream: Stream, message: bytes, fin: bool = False, alone: bool = False) -> None:
+        """Queue a message; it leaves in this turn of the loop, or right now if there is nothing it could share a
+        record with (`alone`). Raises UsageError (spec: session, section 3)."""
         session = self.session
         if session is None:
             return  # it ended; the stream's owner has been told
@@ -76,7 +77,10 @@ class Contact:
             if session.sender.batched >= self._batch:
                 pump.flush()
             elif not pump.scheduled:
-                pump.schedule()
+                if alone:
+                    pump.flush()
+                else:
+                    pump.schedule()
         else:
             self.wake()
 

@@ -88,6 +88,10 @@ class Pump:
         now = self._loop.time()
         while not pipe.paused and (data := link.take(now)):
             pipe.write(data)
+        session = link.session
+        if session is not None and session.events:
+            # Room was made for a stream that waits to send: its owner must hear of it now, not with the next bytes.
+            self._loop.call_soon(self.endpoint.settle, self)
         if link.done:
             self._hang_up(pipe)
 

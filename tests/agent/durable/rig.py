@@ -23,7 +23,9 @@ def planner(home: Path, **options: Any) -> HermesAgent:
 
 def worker(home: Path, **options: Any) -> Any:
     """`started` lists the ids of runs; `gate` holds `held`, `steps` and `kept` up; `fails` counts down."""
-    agent: Any = HermesAgent(options.pop("name", "worker"), home=home, slot=options.pop("slot", 1), drain_s=0.02, **options)
+    agent: Any = HermesAgent(
+        options.pop("name", "worker"), home=home, slot=options.pop("slot", 1), drain_s=0.02, **options
+    )
     agent.started, agent.seen, agent.times = [], [], []
     agent.gate, agent.begun = asyncio.Event(), asyncio.Event()
     agent.fails = 0

@@ -196,17 +196,23 @@ async def test_a_journal_that_cannot_store_an_end_asks_for_it_again(home: Path, 
         assert told and len(served.started) == 1
 
 
-async def test_a_full_outbox_and_a_full_disk_are_typed_and_calls_go_on(home: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(store, "LIMITS", Limits(rows_per_peer=3, size=1 << 20, ballast=0))
+async def test_a_full_outbox_is_typed_and_calls_go_on(home: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(store, "LIMITS", Limits(rows_per_peer=3))
     async with planner(home) as me, worker(home):
         for _ in range(3):
             await me.submit("nobody", "add", {})
         with pytest.raises(CallError) as full:
             await me.submit("nobody", "add", {})
         assert (full.value.reason, full.value.retryable) == ("outbox_full", True)
+        assert await me.call("worker", "plain") == "ran"
+
+
+async def test_a_full_disk_is_typed_and_calls_go_on(home: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(store, "LIMITS", Limits(size=1 << 20, ballast=0))
+    async with planner(home) as me, worker(home):
         with pytest.raises(JournalError, match="disk full"):
-            for i in range(40):
-                await me.submit(f"other-{i}", "add", {"x": "y" * 100_000})
+            for _ in range(40):
+                await me.submit("nobody", "add", {"x": "y" * 100_000})
         assert (await me.call("worker", "hermes.ping"))["agent"] == "worker"
         assert await me.call("worker", "plain") == "ran"
 

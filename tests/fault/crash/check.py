@@ -37,7 +37,9 @@ def check(folder: Path, calls: int, streams: int, items: int) -> dict[str, int]:
         assert got == wanted, f"{id} differs from byte {first_difference(got, wanted)} on ({len(got)} of {len(wanted)})"
     for journal in (worker, planner):
         assert rows(journal, "PRAGMA integrity_check") == [("ok",)], f"{journal} is damaged"
-        left = {table: rows(journal, f"SELECT count(*) FROM {table}")[0][0] for table in ("hermes_taken", "hermes_items")}
+        left = {
+            table: rows(journal, f"SELECT count(*) FROM {table}")[0][0] for table in ("hermes_taken", "hermes_items")
+        }
         assert not any(left.values()), f"{journal} still holds {left}"
     open_rows = rows(planner, "SELECT message_id, state FROM hermes_sent WHERE state IN (1, 2)")
     assert not open_rows, f"open: {open_rows}"

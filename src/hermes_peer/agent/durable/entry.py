@@ -29,6 +29,7 @@ class Entry:
         self.busy = False  # an answer or an end is on the way to the disk
         self.blind = False  # it was sent, and no answer tells what became of that
         self.free = False  # whoever it was sent to has refused it unprocessed: it may go to another
+        self.refused = b""  # by whom, last
         self.cancelled = False
         self.accepted: asyncio.Future[None] = loop.create_future()
         self.done: asyncio.Future[Sent] = loop.create_future()

@@ -45,6 +45,7 @@ RETENTION_S = 86_400.0
 FAR_S = 86_400.0  # no timer is set for longer
 CLOSE_S = 0.25  # what a cancelled handler has for its `finally`
 AGAIN_S = 1.0
+RETRY_AFTER_S = 5.0  # what whoever is refused is asked to wait
 OTHER_IDS = 10_000
 LARGEST = Limits().body
 
@@ -89,11 +90,13 @@ class Inbox:
         try:
             await self._take_alone(principal, envelope, method, payload, reader)
         except JournalError as error:
-            raise_to(reader, Unavailable("journal", str(error), retryable=True, retry_after=5))
+            raise_to(reader, Unavailable("journal", str(error), retryable=True, retry_after=RETRY_AFTER_S))
         except Exception:
             log.exception("taking %s failed", envelope.message_id)
             reader.ended(
-                error_answer(Unavailable("internal", "the work could not be taken", retryable=True, retry_after=5))
+                error_answer(
+                    Unavailable("internal", "the work could not be taken", retryable=True, retry_after=RETRY_AFTER_S)
+                )
             )
         finally:
             self._taking.pop(key).set_result(None)
@@ -161,7 +164,7 @@ class Inbox:
         for aside in await self.journal.set_aside():
             if (aside.side, aside.principal, aside.message_id) == ("taken", row.principal, row.message_id):
                 return OutcomeUnknown("outcome_unknown", f"the row of this work was damaged and set aside: {aside.why}")
-        return Unavailable("full", why, retryable=True, retry_after=5)
+        return Unavailable("full", why, retryable=True, retry_after=RETRY_AFTER_S)
 
     def _begin(
         self, row: Taken, envelope: Envelope, method: Method, run: bool, deadline: float, reader: Reader | None
@@ -226,7 +229,7 @@ class Inbox:
                 if isinstance(error, JournalError) and not self.journal.gauges().stopped:
                     self.loop.call_later(AGAIN_S, lambda: self.spawn(self._start_late(work)))
                 else:
-                    work.unstored(Unavailable("journal", str(error), retryable=True, retry_after=5))
+                    work.unstored(Unavailable("journal", str(error), retryable=True, retry_after=RETRY_AFTER_S))
                 return
             if work.stopped is None:
                 work.attempts += 1

@@ -74,11 +74,13 @@ class Lane:
                 except TimeoutError:
                     pass
 
-    def linked(self) -> None:
-        """A line came up: look again for those that could not be reached."""
-        if self._seek_at:
-            self._seek_at.clear()
-            self.wake.set()
+    def linked(self, contact: Contact) -> None:
+        """A line came up: look again for those that could not be reached, and ask again whoever had no room."""
+        self._seek_at.clear()
+        for entry in self.entries.values():
+            if entry.refused == contact.peer.fingerprint:
+                entry.refused, entry.next_try = b"", 0.0
+        self.wake.set()
 
     # ------------------------------------------------------------------ one turn
     async def _turn(self) -> float:
@@ -96,7 +98,7 @@ class Lane:
                 continue
             if entry.next_try > now:
                 soonest = min(soonest, entry.next_try)
-            elif (contact := self._line(entry.stays)) is None:
+            elif (contact := self._line(entry)) is None:
                 lineless[entry.stays] = None
             elif self._outbox.flying[contact.peer.fingerprint] < WINDOW:
                 self._outbox.flying[contact.peer.fingerprint] += 1  # given back when its stream has ended
@@ -112,12 +114,19 @@ class Lane:
             await self._send_all(ready)
         return soonest
 
-    def _line(self, key: bytes) -> Contact | None:
-        """Who can be sent to now."""
-        if not key:
-            return self._life.directory.route(self.target, self._loop.time())
-        contact = self._life.endpoint.contacts.get(key)
-        return contact if contact is not None and contact.session is not None and contact.pump is not None else None
+    def _line(self, entry: Entry) -> Contact | None:
+        """Who can be sent to now; whoever has just refused it only if there is no other."""
+        if key := entry.stays:
+            contact = self._life.endpoint.contacts.get(key)
+            return contact if contact is not None and _linked(contact) else None
+        found = self._life.directory.route(self.target, self._loop.time())
+        if found is None or found.peer.fingerprint != entry.refused:
+            return found
+        try:
+            others = self._life.directory.find(self.target, self._loop.time())
+        except (LinkError, UsageError):
+            return found
+        return next((c for c in others if _linked(c) and c.peer.fingerprint != entry.refused), found)
 
     async def _seek(self, key: bytes) -> None:
         """One attempt to have a line. It holds up nobody who has one."""
@@ -260,13 +269,15 @@ class Lane:
             entry.blind = False
             wait = pause(attempts, error.retry_after)
             entry.envelope = msgspec.structs.replace(entry.envelope, attempt=attempts + 1)
-            await self._later(entry, wait)
+            await self._mark(op.Postpone(entry.id, now_ms() + int(wait * 1000)))
+            self._later(entry, wait)
         else:  # refused before it was taken: no attempt is counted
             elsewhere = False
+            entry.refused = call.contact.peer.fingerprint
             if not entry.blind and not entry.accepted.done():
                 entry.free = True
                 elsewhere = self._other(call.contact)
-            await self._later(entry, 0.0 if elsewhere else max(AGAIN_S, error.retry_after or 0.0))
+            self._later(entry, 0.0 if elsewhere else max(AGAIN_S, error.retry_after or 0.0))
 
     def _other(self, contact: Contact) -> bool:
         """Whether another instance takes calls."""
@@ -275,10 +286,8 @@ class Lane:
         except (LinkError, UsageError):
             return False
 
-    async def _later(self, entry: Entry, wait: float) -> None:
+    def _later(self, entry: Entry, wait: float) -> None:
         entry.next_try = self._loop.time() + wait
-        if wait >= 1.0:
-            await self._mark(op.Postpone(entry.id, now_ms() + int(wait * 1000)))
         entry.busy = False
         self.wake.set()
 
@@ -295,3 +304,7 @@ class Lane:
         """A dead letter: kept until an operator replays or discards it."""
         log.warning("%s for %s is dead: %s (trace %s)", entry.id, self.target, error, entry.envelope.trace_id)
         await self._outbox.finish(entry, op.MarkDead(entry.id, why_dead(error, ran, items)))
+
+
+def _linked(contact: Contact) -> bool:
+    return contact.session is not None and contact.pump is not None

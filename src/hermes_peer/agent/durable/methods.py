@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from hermes_peer.agent.context import CURRENT
 from hermes_peer.agent.durable.rows import consumed, outcome_of
 from hermes_peer.agent.methods import Method
-from hermes_peer.errors import CallError, Code, UsageError, error_body
+from hermes_peer.errors import CallError, Code, JournalError, Unavailable, UsageError, error_body
 from hermes_peer.journal.values import Sent, SentState
 
 if TYPE_CHECKING:
     from hermes_peer.agent.agent import HermesAgent
+    from hermes_peer.agent.durable.inbox import Inbox
+    from hermes_peer.agent.durable.outbox import Outbox
 
 
 def durable_methods(agent: HermesAgent) -> list[Method]:
@@ -26,25 +28,37 @@ def durable_methods(agent: HermesAgent) -> list[Method]:
         assert request is not None
         return bytes.fromhex(request.caller_fingerprint)
 
+    async def halves() -> tuple[Inbox, Outbox]:
+        try:
+            return await agent._running().durable.open()
+        except JournalError as error:
+            raise _unavailable(error) from None
+
     async def settle(ids: list[str]) -> int:
         """The caller has the outcomes of these works of his: they may be forgotten."""
-        inbox, _ = await agent._running().durable.open()
-        return await inbox.settle(principal(), ids)
+        inbox, _ = await halves()
+        try:
+            return await inbox.settle(principal(), ids)
+        except JournalError as error:
+            raise _unavailable(error) from None
 
     async def resume(message_id: str, offset: int = 0) -> AsyncIterator[Any]:
         """Stream items of the caller's own work from an offset on, then its result."""
-        inbox, _ = await agent._running().durable.open()
-        async for item in inbox.resume(principal(), message_id, max(0, offset)):
-            yield item
+        inbox, _ = await halves()
+        try:
+            async for item in inbox.resume(principal(), message_id, max(0, offset)):
+                yield item
+        except JournalError as error:
+            raise _unavailable(error) from None
 
     async def cancel(message_id: str) -> bool:
         """Give the caller's own work up."""
-        inbox, _ = await agent._running().durable.open()
+        inbox, _ = await halves()
         return await inbox.cancel(principal(), message_id)
 
     async def ticket(message_id: str, wait: bool = False) -> dict[str, Any]:
         """Where work that this agent submitted stands; with `wait`, once it has ended."""
-        _, outbox = await agent._running().durable.open()
+        _, outbox = await halves()
         found = agent.ticket(message_id)
         if await outbox.row(message_id) is None:
             raise CallError("unknown_ticket", f"this agent never submitted {message_id}", code=2)
@@ -59,7 +73,7 @@ def durable_methods(agent: HermesAgent) -> list[Method]:
 
     async def dead(action: Literal["list", "show", "replay", "discard"], message_id: str = "") -> Any:
         """The dead letters of this agent."""
-        _, outbox = await agent._running().durable.open()
+        _, outbox = await halves()
         request = CURRENT.get()
         assert request is not None
         try:
@@ -84,6 +98,10 @@ def durable_methods(agent: HermesAgent) -> list[Method]:
         Method("hermes.ticket", ticket),
         Method("hermes.dead", dead),
     ]
+
+
+def _unavailable(error: JournalError) -> Unavailable:
+    return Unavailable("journal", str(error), retryable=True)
 
 
 def shown(row: Sent) -> dict[str, Any]:

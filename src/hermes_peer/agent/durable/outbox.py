@@ -215,7 +215,8 @@ class Outbox:
         except JournalError as error:
             if not self.stopped(error):
                 log.warning("the end of %s could not be stored: %s", entry.id, error)
-                entry.next_try = entry.expires = max(entry.expires, self.loop.time() + pause(2))
+                entry.next_try = self.loop.time() + pause(2)
+                entry.expires = max(entry.expires, entry.next_try + LONGEST_S)
                 entry.busy = False
                 self.wake_all()
             return
@@ -282,7 +283,7 @@ class Outbox:
     def linked(self, contact: Contact) -> None:
         """A line to this peer came up."""
         for lane in self._lanes.values():
-            lane.linked()
+            lane.linked(contact)
         self.settling.linked(contact)
 
     def wake_all(self) -> None:

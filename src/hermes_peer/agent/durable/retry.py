@@ -44,7 +44,7 @@ def read_end(message: bytes, trace_id: str = "") -> End:
 
 def pause(attempts: int, asked: float | None = None) -> float:
     """Seconds before the next try after so many: 1, 2, 4 … 30 s and up to half of it more; or what the error asked."""
-    wait: float = min(LONGEST_S, FIRST_S * 2.0 ** max(0, attempts - 1)) * random.uniform(1.0, 1.5)
+    wait: float = min(LONGEST_S, FIRST_S * 2.0 ** min(20, max(0, attempts - 1))) * random.uniform(1.0, 1.5)
     return max(wait, asked or 0.0)
 
 

@@ -35,6 +35,7 @@ class Settling:
         self._life = life
         self._journal = journal
         self._ids: dict[bytes, dict[str, int]] = {}  # per receiver: message id -> offset that notes it as told
+        self._targets: dict[bytes, str] = {}  # under which name each was found
         self._telling: set[bytes] = set()
 
     def __len__(self) -> int:
@@ -50,6 +51,7 @@ class Settling:
         if settled(row) or (row.offset < items and not read) or _kept(row):
             return
         self._ids.setdefault(row.peer, {})[row.message_id] = items + 1 if row.state is SentState.DONE else 0
+        self._targets[row.peer] = row.target
         if dial:
             self._soon(row.peer)
 
@@ -71,7 +73,7 @@ class Settling:
         contact = self._life.endpoint.contact(peer)
         try:
             if contact.pump is None:
-                contact = self._life.directory.find_key(peer, contact.name)
+                contact = self._life.directory.find_key(peer, self._targets[peer])
                 async with asyncio.timeout(REACH_S):
                     await contact.ready(linked=True)
             while ids := self._ids.get(peer):

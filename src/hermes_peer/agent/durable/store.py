@@ -79,9 +79,9 @@ class Durable:
         self.inbox = Inbox(life, journal, self._fail)
         self.outbox = Outbox(life, journal, self._fail)
         self.outbox.watchers = life.agent.dead_watchers
+        sent = await self.outbox.recover()  # first: a handler that begins may hold the writer with its transaction
         # A command line that only delivers in an agent's place has none of its methods: what that took stays as it is.
         taken = await recover(self.inbox) if life.agent.takes_work else 0
-        sent = await self.outbox.recover()
         if taken or sent:
             log.info("going on with %d taken and %d submitted works", taken, sent)
         life.spawn(self._sweep())

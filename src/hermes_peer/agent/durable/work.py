@@ -79,6 +79,7 @@ class Work:
         self._goes_on = not row.next_item  # this run begins behind them
         self._page: list[bytes] = []
         self._pending: list[bytes] = []
+        self._on_the_way = 0  # items that are being written
         self._flush: asyncio.Task[None] | None = None
 
     # ------------------------------------------------------------------ running
@@ -200,7 +201,7 @@ class Work:
     @property
     def emitted(self) -> int:
         """Items logged and about to be, over all runs."""
-        return self.logged + len(self._pending)
+        return self.logged + self._on_the_way + len(self._pending)
 
     def drop_pending(self) -> None:
         """The transaction that they belong to is not stored."""
@@ -210,11 +211,14 @@ class Work:
         try:
             while self._pending:
                 batch, self._pending = tuple(self._pending), []
+                self._on_the_way = len(batch)
                 self.inbox.fail("before-append")
                 await self.inbox.journal.commit(Append(self.principal, self.id, self.logged, batch))
                 self.inbox.fail("after-append")
+                self._on_the_way = 0
                 self._show(batch)
         finally:
+            self._on_the_way = 0
             self._flush = None
 
     def _show(self, batch: tuple[bytes, ...]) -> None:
@@ -244,6 +248,8 @@ class Work:
                 self.inbox.fail("after-done")
                 break
             except JournalError as bad:
+                if self.inbox.closing:
+                    return  # it took no notice of being cancelled, and the journal is closed: the contract decides
                 if self.inbox.journal.gauges().stopped:
                     self.unstored(Unavailable("journal", str(bad), retryable=True, retry_after=5))
                     return
