@@ -54,6 +54,9 @@ sim: $(READY) ## the simulator over 20,000 seeds (SEEDS=…)
 soak: $(READY) ## the long forms: every byte offset, 20 s stops, all planted bugs, 400 power cuts
 	@HERMES_FAULT_FULL=1 HERMES_PEER_SIM=all HERMES_CUTS=400 $(BIN)/python -m pytest tests/fault tests/testing tests/journal $(ARGS)
 
+crash: $(READY) ## real processes killed with SIGKILL, 200 times at random and at every failpoint
+	@$(BIN)/python -m tests.fault.crash $(ARGS)
+
 docs: $(READY) ## the generated tables of the spec
 	@$(BIN)/python tools/spec_tables.py
 

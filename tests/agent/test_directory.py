@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hermes_peer import HermesAgent, LinkError, UsageError
+from hermes_peer import HermesAgent, LinkError, PermissionDenied, UsageError
 from hermes_peer.agent import directory, life
 from hermes_peer.runtime import contact as contacts
 from tests.agent.rig import QUICK, planner, quiet, two, worker
@@ -193,3 +193,28 @@ async def test_call_right_after_the_start(home: Path) -> None:
         for n in range(3):
             async with worker(home, name=f"w{n}"):
                 assert await me.call(f"w{n}", "echo", {"n": n}) == {"n": n}
+
+
+async def test_a_change_is_told_whoever_noticed_it_first(home: Path) -> None:
+    async with two(home) as (served, _):
+        directory = served._running().directory
+        directory.changes()
+        policy = home / "policy.toml"
+        policy.write_text(
+            policy.read_text() + '\n# touched\n[[rule]]\ncaller = "x"\nagent = "y"\nmethod = "z"\nallow = true\n'
+        )
+        assert directory.reload() == (False, True)  # a look-up in between
+        assert directory.reload() == (False, False)
+        assert directory.changes() == (False, True)
+        assert directory.changes() == (False, False)
+
+
+async def test_attack_57_a_right_taken_back_ends_a_stream_although_a_look_up_saw_it_first(home: Path) -> None:
+    async with two(home) as (served, me), me.stream("worker", "forever") as stream:
+        await anext(stream)
+        (home / "policy.toml").write_text("")
+        with pytest.raises(LinkError):
+            await served.call("nobody", "x", {})  # it reloads, and must not swallow the news
+        with pytest.raises(PermissionDenied):
+            async for _ in stream:
+                pass

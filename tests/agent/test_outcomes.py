@@ -77,7 +77,7 @@ def test_bounded_and_never_forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     count = 0
     with pytest.raises(Unavailable) as info:  # noqa: PT012
         while begin(kept, f"id-{count}"):
-            kept.end(b"peer", f"id-{count}", b"x" * 1000)
+            kept.end(b"peer", f"id-{count}", b"x" * 1000, until=30.0)
             count += 1
     assert info.value.retryable
     assert 70 < count < 100
@@ -86,6 +86,21 @@ def test_bounded_and_never_forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     now[0] = 601
     assert begin(kept, "new")
     assert kept.size() < 1000
+
+
+def test_a_full_one_makes_room_of_what_nobody_may_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A door at 100 calls a second with ids of their own: ten minutes of them would not fit."""
+    now = [0.0]
+    monkeypatch.setattr(outcomes, "PEER_MAX", 100_000)
+    kept = Outcomes(lambda: now[0])
+    for n in range(5000):
+        now[0] += 0.1
+        assert begin(kept, f"id-{n}")
+        kept.end(b"peer", f"id-{n}", b"x" * 200, until=now[0] + 5)
+        assert kept.size() <= 100_500
+    waiter = Waiter()
+    assert not begin(kept, "id-4999", waiter) and waiter.answer is not None  # the youngest are all there
+    assert not begin(kept, "id-4951")
 
 
 def test_a_large_outcome_is_not_kept() -> None:

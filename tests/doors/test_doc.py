@@ -65,7 +65,9 @@ def pattern(expected: str) -> str:
 COMMANDS = [(text, BLOCKS[n + 1][1]) for n, (kind, text) in enumerate(BLOCKS) if kind == "sh"]
 
 
-@pytest.mark.parametrize(("script", "says"), COMMANDS, ids=[text.split()[0] + str(n) for n, (text, _) in enumerate(COMMANDS)])
+@pytest.mark.parametrize(
+    ("script", "says"), COMMANDS, ids=[text.split()[0] + str(n) for n, (text, _) in enumerate(COMMANDS)]
+)
 def test_the_commands(place: tuple[Path, str, dict[str, str]], script: str, says: str) -> None:
     need("curl", "apt-get install curl")
     functions = "".join(re.findall(r"^(?:ask|door)\(\) .*\n", PAGE, re.M))
@@ -75,16 +77,27 @@ def test_the_commands(place: tuple[Path, str, dict[str, str]], script: str, says
 
 def test_the_page_shows_a_command_for_everything() -> None:
     assert len(COMMANDS) >= 10
-    for word in ("event-stream", "describe", "openapi.json", "health", "ready", "Authorization", "token revoke", "Host:"):
+    for word in (
+        "event-stream",
+        "describe",
+        "openapi.json",
+        "health",
+        "ready",
+        "Authorization",
+        "token revoke",
+        "Host:",
+    ):
         assert any(word in text for text, _ in COMMANDS), word
 
 
 PYTHON = [text for kind, text in BLOCKS if kind == "python"]
 
 
-@pytest.mark.parametrize("script", [text for text in PYTHON if "localhost" in text and "router" not in text or "AF_UNIX" in text])
+@pytest.mark.parametrize(
+    "script", [text for text in PYTHON if ("localhost" in text and "router" not in text) or "AF_UNIX" in text]
+)
 def test_the_programs(place: tuple[Path, str, dict[str, str]], script: str) -> None:
-    folder, port, env = place
+    folder, port, _ = place
     (folder / "program.py").write_text(script.replace("localhost:8000", f"localhost:{port}"))
     out = shell(place, f"{sys.executable} program.py")
     assert out.startswith("8\n") and ("AF_UNIX" in script or out.endswith("\n42\n"))
@@ -103,7 +116,7 @@ def test_the_blocks_that_only_set_up() -> None:
 def test_the_page_s_javascript(place: tuple[Path, str, dict[str, str]]) -> None:
     node = need("node", "apt-get install nodejs")
     script = next(text for kind, text in BLOCKS if kind == "js")
-    folder, port, env = place
+    folder, port, _ = place
     (folder / "page.mjs").write_text(script.replace("localhost:8000", f"localhost:{port}"))
     assert shell(place, f"{node} --no-warnings --experimental-websocket page.mjs") == "8\n"
 

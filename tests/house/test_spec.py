@@ -28,8 +28,8 @@ def sections(page: str) -> set[int]:
     return {int(number) for number in re.findall(r"^## (\d+)\. ", PAGES[page], re.MULTILINE)}
 
 
-def test_these_six_pages_are_the_spec() -> None:
-    assert set(PAGES) == {"overview", "frames", "handshake", "session", "messages", "durable"}
+def test_these_seven_pages_are_the_spec() -> None:
+    assert set(PAGES) == {"overview", "frames", "handshake", "session", "messages", "durable", "invoke"}
 
 
 def test_the_generated_tables_are_fresh() -> None:

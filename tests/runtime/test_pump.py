@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from hermes_peer.core.config import Config
+from hermes_peer.runtime import endpoint as endpoints
 from tests.agent.rig import QUICK, two
 from tests.loops import both_loops, until
 
@@ -51,3 +55,12 @@ async def test_small_answers_are_confirmed_though_nothing_else_is_sent(home: Pat
         await me.call("worker", "echo", {})
         session = next(c.session for c in served._life.endpoint.contacts.values())
         await until(lambda: not session.sender.replay.chunks, 1)
+
+
+async def test_room_for_a_waiting_stream_is_told_with_the_write(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With no ACK and no tick to come along, only the write itself can wake the generator."""
+    monkeypatch.setattr(endpoints, "TICK_S", 3600.0)
+    still = {"ack_s": 3600.0, "ack_frames": 10**9, "ack_bytes": 10**12, "idle_s": 3600.0, "busy_s": 3600.0}
+    slow = Config(spare=0, rest_s=1e6, **still)
+    async with two(home, config=slow) as (_, me):
+        assert sum([1 async for _ in me.stream("worker", "tokens", {"n": 4000})]) == 4000

@@ -49,12 +49,13 @@ class Directory:
         self._routes: dict[str, list[Contact]] = {}
         self._fresh: dict[str, float] = {}
         self._home_keys: dict[bytes, bool] = {}
+        self._trust_changed = self._policy_changed = False
 
     # ------------------------------------------------------------------ who is who
     def judge(self, fingerprint: bytes, caps: Caps) -> Verdict:
         """The trust list's word on a proven key (spec: handshake, section 6)."""
         grant = self.trust.grant(fingerprint.hex(), time.time())
-        if (not grant.allowed or caps.agent not in grant.names) and self.trust.reload_if_changed():
+        if (not grant.allowed or caps.agent not in grant.names) and self.reload()[0]:
             grant = self.trust.grant(fingerprint.hex(), time.time())  # an agent of this home that just began
         shown = fingerprint.hex()
         if not grant.allowed:
@@ -91,7 +92,16 @@ class Directory:
         trust, policy = self.trust.reload_if_changed(), self.policy.reload_if_changed()
         if trust:
             self._routes.clear()
+        self._trust_changed |= trust
+        self._policy_changed |= policy
         return trust, policy
+
+    def changes(self) -> tuple[bool, bool]:
+        """What changed since this was last asked, whoever noticed it first: then running calls are asked again."""
+        self.reload()
+        found = self._trust_changed, self._policy_changed
+        self._trust_changed = self._policy_changed = False
+        return found
 
     def changed(self, contact: Contact) -> None:
         """A link came or went."""

@@ -243,7 +243,7 @@ class Life:
 
     def _reload(self) -> None:
         self._reload_timer = self.loop.call_later(RELOAD_S, self._reload)
-        trust, policy = self.directory.reload()
+        trust, policy = self.directory.changes()
         for contact in list(self.endpoint.contacts.values()):  # always: a pin may also end by its date
             caps = contact.peer.caps
             if caps is None or contact.session is None:

@@ -14,6 +14,7 @@ REFILL = 100.0  # a second
 NOTHING = 1.0  # a limit or mark that is not new, a duplicate, a sign of life of nothing
 CANCEL = 0.2  # a reset: each costs us a handler, and honest callers cancel by the hundred
 PING = 10.0
+STREAM_DONE = 4.0  # earned back: limits and signs of life may cross a stream's end, a few of them each
 UNKNOWN = 10.0  # a type that we do not know and need not
 FAULT = 10.0  # what makes us reset a stream
 
@@ -28,6 +29,10 @@ class Budget:
     def __init__(self) -> None:
         self._spent = 0.0
         self._at = 0.0
+
+    def earn(self, points: float) -> None:
+        """What was honest work makes room for what may cross it on the way."""
+        self._spent = max(0.0, self._spent - points)
 
     def charge(self, cost: float, now: float) -> None:
         """Raises Abuse once the budget is overdrawn."""

@@ -42,8 +42,8 @@ class Config:
     ack_s: float = 0.02
     batch: int = 8 * KIB
     rekey_s: float = 3600.0
-    half_open: int = 256  # unproven inbound links at once
-    half_open_address: int = 8  # of one address
+    half_open: int = 1024  # unproven inbound links at once
+    half_open_address: int = 64  # of one address, once they are a second old
     first_sequence: int = 0  # tests start near 2^32
 
     @property

@@ -19,6 +19,7 @@ SEEN_MAX = 4096
 TAG = 16  # the bytes of `to`, the last of a HELLO
 
 FindPsk = Callable[[bytes], Any]
+Admit = Callable[[float], bool]  # now: whether there is time for one more handshake of this address
 
 
 class Seen:
@@ -51,7 +52,9 @@ class Greeting:
     It ends with an `outcome`, or with a `refusal` by the other side, which is unproven.
     """
 
-    def __init__(self, handshake: Dialler | Acceptor, find_psk: FindPsk, seen: Seen) -> None:
+    def __init__(
+        self, handshake: Dialler | Acceptor, find_psk: FindPsk, seen: Seen, admit: Admit | None = None
+    ) -> None:
         self.state = LinkState.HELLO
         self.dialled = isinstance(handshake, Dialler)
         self.outcome: Outcome | None = None
@@ -60,6 +63,7 @@ class Greeting:
         self._handshake = handshake
         self._find_psk = find_psk
         self._seen = seen
+        self._admit = admit
 
     def begin(self) -> bytes:
         """What we say unasked: the dialler's HELLO."""
@@ -107,7 +111,8 @@ class Greeting:
         self._move(LinkInput.HELLO)
         if self._seen.before(body, now):
             raise HandshakeError("replay")
-        welcome = handshake.hello(body, self._find)
+        admit = self._admit
+        welcome = handshake.hello(body, self._find, None if admit is None else lambda: admit(now))
         self._seen.note(body, now)
         return frames.encode(Type.WELCOME, welcome)
 

@@ -42,12 +42,15 @@ class Link:
     `done` means: write what take() still gives, then close the transport.
     """
 
-    def __init__(self, host: Host, greeting: Greeting, now: float, patience: float, *, local: bool = False) -> None:
+    def __init__(
+        self, host: Host, greeting: Greeting, now: float, patience: float, *, local: bool = False, loopback: bool = False
+    ) -> None:
         """`patience`: how many seconds the other side has until its LINK has opened. `local`: a Unix socket."""
         self.host = host
         self.state = greeting.state
         self.born = now
         self.local = local
+        self.loopback = loopback
         self.dialled = greeting.dialled
         self.asked = b""  # the resume id that the dialler offered
         self.outcome: Outcome | None = None
@@ -282,7 +285,8 @@ class Link:
             return
         if self._greeting is not None and (refuse := self._greeting.last_words(error)):
             self._raw.append(refuse)
-        self._end(Reason.PROOF, f"the handshake failed ({error.reason})", by_peer=False)
+        reason = Reason.BUSY if error.reason == "busy" else Reason.PROOF
+        self._end(reason, f"the handshake failed ({error.reason})", by_peer=False)
 
     def _end(self, reason: Reason, text: str, *, by_peer: bool) -> None:
         self._greeting = None
@@ -318,9 +322,7 @@ class Link:
 
     def _rest_at(self) -> float:
         session, caps = self.session, self.caps
-        if self.heartbeat.busy or session is None or caps is None or caps.keep or session.config.keep:
-            return float("inf")
-        if not session.idle:
+        if self.heartbeat.busy or not session or not caps or caps.keep or session.config.keep or not session.idle:
             return float("inf")
         return self.heartbeat.idle_since + session.config.rest_s + session.config.close_s
 

@@ -6,12 +6,15 @@ Refuses to know: sockets, files, the trust list (a `Judge` decides). Called by: 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from enum import IntEnum
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 
+from hermes_peer.core.bucket import Bucket
 from hermes_peer.core.config import Caps, Config, Settings
 from hermes_peer.core.greeting import Greeting, Seen
 from hermes_peer.core.heartbeat import Load
@@ -36,6 +39,7 @@ class Verdict(NamedTuple):
     text: str = ""
 
 
+YOUNG_S = 1.0  # a handshake takes less: younger links make room for nobody while there are older ones
 GONE = Reason.EXPIRED, "the session ended while this link was made"
 
 Judge = Callable[[bytes, Caps], Verdict]
@@ -86,10 +90,12 @@ class Node:
         self._wall_ms = wall_ms
         self._resume = ResumeIndex()
         self._seen = Seen()
+        self._hellos = Bucket()
 
     # ------------------------------------------------------------------ links
-    def dial(self, fingerprint: bytes, now: float, *, local: bool = False) -> Link:
-        """A link to whoever holds `fingerprint`. `local`: over a Unix socket. Raises UsageError for our own key."""
+    def dial(self, fingerprint: bytes, now: float, *, local: bool = False, loopback: bool = False) -> Link:
+        """A link to whoever holds `fingerprint`. `local`: over a Unix socket; `loopback`: between two loopback
+        addresses. Raises UsageError for our own key."""
         if fingerprint == self.identity.fingerprint:
             raise UsageError("this address belongs to this agent's own key: an agent does not dial itself")
         peer = self.peer(fingerprint)
@@ -98,7 +104,7 @@ class Node:
             self.identity,
             fingerprint,
             self.offer,
-            lambda session: self._blinded(session, 1).encode(),
+            lambda session: self._blinded(session, 1, local or loopback).encode(),
             entropy=self._entropy,
             kem=self._kem,
             realm=self.realm,
@@ -109,16 +115,16 @@ class Node:
         greeting = Greeting(handshake, self._resume.find, self._seen)
         if peer.dialling is not None:
             peer.dialling.refuse(Reason.DUPLICATE, "a newer dial takes its place")
-        peer.dialling = Link(self, greeting, now, self.config.handshake_s, local=local)
-        return peer.dialling
+        link = peer.dialling = Link(self, greeting, now, self.config.handshake_s, local=local, loopback=loopback)
+        return link
 
-    def accept(self, now: float, *, address: str = "", local: bool = False) -> Link:
-        """A link for an inbound connection. Too many unproven ones: the oldest goes (attack 15)."""
+    def accept(self, now: float, *, address: str = "", local: bool = False, loopback: bool = False) -> Link:
+        """A link for an inbound connection. Too many unproven ones: an old one goes (attack 15)."""
         same = [link for link, where in self.half_open.items() if where == address]
-        if len(same) >= self.config.half_open_address:
+        if len(same) >= self.config.half_open_address and now - same[0].born >= YOUNG_S:
             same[0].close(Reason.BUSY, "too many connections of this address have not proved themselves")
         elif len(self.half_open) >= self.config.half_open:
-            next(iter(self.half_open)).close(Reason.BUSY, "too many connections have not proved themselves")
+            self._crowded(now).close(Reason.BUSY, "too many connections have not proved themselves")
         handshake = Acceptor(
             self.identity,
             self.offer,
@@ -128,8 +134,10 @@ class Node:
             realm=self.realm,
             now_ms=self._wall_ms(),
         )
-        greeting = Greeting(handshake, self._resume.find, self._seen)
-        link = Link(self, greeting, now, self.config.handshake_s, local=local)
+        # Whoever opens our Unix socket is this user: he needs no flood to use this machine's time.
+        admit = None if local else partial(self._hellos.take, address)
+        greeting = Greeting(handshake, self._resume.find, self._seen, admit)
+        link = Link(self, greeting, now, self.config.handshake_s, local=local, loopback=loopback)
         self.half_open[link] = address
         return link
 
@@ -186,7 +194,7 @@ class Node:
         link.session = session
         peer.link = link
         self._resume.learn(peer, outcome.psk, link.asked)
-        mine = self._blinded(session.id, 2).encode()
+        mine = self._blinded(session.id, 2, link.local or link.loopback).encode()
         return frames.Link(session.id, outcome.resumed, *marks, mine)
 
     def linked(self, link: Link, theirs: frames.Link, now: float) -> tuple[Reason, str] | None:
@@ -354,9 +362,17 @@ class Node:
         peer.instance = caps.instance
         peer.caps = caps
 
-    def _blinded(self, session: bytes, role: int) -> Caps:
-        """Our caps for one link. `host` lets both ends prove one machine without naming it."""
-        if not self._boot_id or self.caps.seal != "none":
+    def _crowded(self, now: float) -> Link:
+        """Which unproven link goes when there are too many in all: the oldest of the address that has most."""
+        oldest = next(iter(self.half_open))
+        crowd = Counter(self.half_open.values()).most_common(1)[0][0]
+        link = next(link for link, where in self.half_open.items() if where == crowd)
+        return oldest if now - link.born < YOUNG_S <= now - oldest.born else link
+
+    def _blinded(self, session: bytes, role: int, near: bool) -> Caps:
+        """Our caps for one link. `host` lets both ends prove one machine without naming it; it is told only where the
+        transport says the same, so that both ends come to one answer."""
+        if not (near and self._boot_id) or self.caps.seal != "none":
             return self.caps
         tag = host_tag(self._boot_id, self.realm, session, role)
         return msgspec.structs.replace(self.caps, host=tag.hex())
@@ -367,4 +383,4 @@ class Node:
         if link.local:
             return False
         role = 2 if link.dialled else 1
-        return not self._boot_id or caps.host != host_tag(self._boot_id, self.realm, session, role).hex()
+        return not (link.loopback and self._boot_id) or caps.host != host_tag(self._boot_id, self.realm, session, role).hex()

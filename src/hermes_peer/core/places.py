@@ -31,6 +31,7 @@ class Places:
         "_high",
         "_next_id",
         "_settings",
+        "forgotten",
         "freed",
         "granted",
         "limit",
@@ -54,6 +55,7 @@ class Places:
         self.told = self.granted
         self.tell = False  # the peer should hear of `granted`
         self.freed = False  # a stream that waits for a place may try again
+        self.forgotten = 0  # streams that were done
         self.opened = 0
         self.opened_peer = 0
         self.open_mine = 0
@@ -108,6 +110,7 @@ class Places:
         """A place is free when the *handler* has ended, not when a reset arrives (attack 34)."""
         if not stream.released or not stream.closed or self.streams.pop(stream.id, None) is None:
             return
+        self.forgotten += 1
         stream.owner = None  # owner and stream hold each other: cut it, or every call is work for the collector
         self.spare += stream.inbound.size - self._config.window
         if stream.mine:

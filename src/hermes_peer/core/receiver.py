@@ -53,6 +53,7 @@ class Receiver:
         self.rtt = 0.0
         self._acked = config.first_sequence
         self._unacked = 0
+        self._forgotten = 0
         self._config = config
         self._message_max = settings.message
         self._places = places
@@ -137,6 +138,8 @@ class Receiver:
         else:
             return other(kind, flags, id, body)
         if not moved:
+            self.budget.earn(budget.STREAM_DONE * (self._places.forgotten - self._forgotten))
+            self._forgotten = self._places.forgotten
             self.budget.charge(budget.NOTHING, self._places.now)
         return True
 

@@ -71,9 +71,10 @@ class Acceptor(Side):
         need(len(session) == 16, "a session id has 16 bytes")
         self._kept = Resumable(ZERO, session)
 
-    def hello(self, message: bytes, find_psk: FindPsk) -> bytes:
+    def hello(self, message: bytes, find_psk: FindPsk, admit: Callable[[], bool] | None = None) -> bytes:
         """WELCOME for a HELLO that is for us; otherwise HandshakeError.
 
+        `admit()` is asked once the message is known to be for us, before any work with keys; False: "busy".
         `find_psk(resume_id)` gives the session that the id names, or None: then a new session is made. Draws
         the ephemeral key, then the random, 32 bytes each.
         """
@@ -82,6 +83,8 @@ class Acceptor(Side):
         tag = to_tag(self._realm, self.identity.fingerprint, message[4:-TO_SIZE])
         if not hmac.compare_digest(tag, message[-TO_SIZE:]):
             raise HandshakeError("to")
+        if admit is not None and not admit():
+            raise HandshakeError("busy")
         hello = decode_hello(message)
         version, suite = choose(self.offer, hello.offer)
         if version is None:

@@ -181,3 +181,14 @@ async def ended(ticket: Any) -> CallError:
     with pytest.raises(CallError) as raised:
         await ticket.result()
     return raised.value
+
+
+async def until_error(ticket: Any, kind: type[CallError] = CallError) -> tuple[list[Any], CallError]:
+    """The items that came, and the error that ended them."""
+    got: list[Any] = []
+    try:
+        async for item in ticket.items():
+            got.append(item)
+    except kind as error:
+        return got, error
+    raise AssertionError(f"no error after {got}")

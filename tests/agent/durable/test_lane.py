@@ -23,7 +23,6 @@ from tests.agent.durable.rig import (
     planner,
     quick_retries,
     sent,
-    taken,
     two,
     worker,
 )
@@ -212,7 +211,6 @@ async def test_a_draining_instance_passes_it_on(home: Path) -> None:
                 await reach(me._running(), "worker", asyncio.get_running_loop().time() + 5)  # it invites the second
                 await asyncio.sleep(0.01)
             one._running().server.draining = True
-            _, box = await me._running().durable.open()
             tickets = [await me.submit("worker", "plain", {}) for _ in range(4)]
             assert [await ticket.result() for ticket in tickets] == ["ran"] * 4
             assert len(one.started) == 1 and len(two_.started) == 4
@@ -304,7 +302,6 @@ async def test_cancelled_work_is_no_dead_letter(home: Path) -> None:
         await ticket.cancel()
         assert isinstance(await ended(ticket), Cancelled)
         assert [row.state for row in await sent(me)] == [SentState.DONE]
-        assert await taken(served) == [] or True
 
 
 async def test_drain_lets_what_runs_end(home: Path) -> None:
@@ -326,20 +323,19 @@ async def test_drain_lets_what_runs_end(home: Path) -> None:
 async def test_a_handler_that_takes_no_notice_does_not_hold_the_end_up(home: Path) -> None:
     stuck = asyncio.Event()
     free = asyncio.Event()
-    async with planner(home) as me:
-        async with worker(home) as served:
+    async with planner(home) as me, worker(home) as served:
 
-            @served.method("stubborn")
-            async def stubborn() -> None:
-                stuck.set()
-                while not free.is_set():
-                    try:
-                        await free.wait()
-                    except asyncio.CancelledError:
-                        pass
+        @served.method("stubborn")
+        async def stubborn() -> None:
+            stuck.set()
+            while not free.is_set():
+                try:
+                    await free.wait()
+                except asyncio.CancelledError:
+                    pass
 
-            await me.submit("worker", "stubborn", {})
-            await stuck.wait()
-            async with asyncio.timeout(2):
-                await served.aclose()
-            free.set()
+        await me.submit("worker", "stubborn", {})
+        await stuck.wait()
+        async with asyncio.timeout(2):
+            await served.aclose()
+        free.set()

@@ -55,7 +55,7 @@ async def test_dead_letters_are_listed_shown_replayed_and_discarded(home: Path) 
         assert await dead("list") == []
         served.broken = CallError("nope", "broken")
         for id in ("m-3", "m-4"):
-            await ended(await me.submit("worker", "breaks", {"x": id} if False else {}, message_id=id))
+            await ended(await me.submit("worker", "breaks", {}, message_id=id))
         assert [row["message_id"] for row in await dead("list")] == ["m-3", "m-4"]
         view = await dead("show", message_id="m-3")
         assert view["error"]["reason"] == "nope" and view["payload"] == "{}" and view["state"] == "dead"

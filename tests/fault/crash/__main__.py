@@ -54,7 +54,7 @@ async def _random(folder: Path, options: argparse.Namespace) -> None:
     run = await random_kills(where, options.kills, options.calls, options.streams, options.items, options.seed)
     print(
         f"{run.kills} kills, recovery median {statistics.median(run.recoveries):.0f} ms, "
-        f"max {max(run.recoveries):.0f} ms; {run.figures}",  # type: ignore[attr-defined]
+        f"max {max(run.recoveries):.0f} ms; {run.figures}",
         flush=True,
     )
 

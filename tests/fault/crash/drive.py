@@ -1,6 +1,6 @@
 """Starts, kills and restarts the two programs.
 
-Knows: processes, what they print, the clock. Refuses to know: what they do. Called by: __main__, tests.fault.test_crash.
+Knows: processes, what they print, the clock. Refuses to know: what they do. Called by: __main__, test_crash.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class Run:
         self.readies: dict[str, float] = {}
         self.recoveries: list[float] = []
         self.kills = 0
+        self.figures: dict[str, int] = {}
         self._moved = asyncio.Event()
         self._readers: list[asyncio.Task[None]] = []
         self._sockets = Path(tempfile.mkdtemp(prefix="hc-"))  # short, and nobody else's
@@ -181,7 +182,7 @@ async def random_kills(folder: Path, kills: int, calls: int, streams: int, items
             run.share((number + 0.5) / kills)
             await asyncio.sleep(dice.uniform(0.0, 0.15))
             await run.kill(dice.choice(SIDES), (number + 1) / kills)
-        run.figures = await run.finish()  # type: ignore[attr-defined]
+        run.figures = await run.finish()
     finally:
         await run.close()
     return run

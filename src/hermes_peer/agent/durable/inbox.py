@@ -93,11 +93,8 @@ class Inbox:
             raise_to(reader, Unavailable("journal", str(error), retryable=True, retry_after=RETRY_AFTER_S))
         except Exception:
             log.exception("taking %s failed", envelope.message_id)
-            reader.ended(
-                error_answer(
-                    Unavailable("internal", "the work could not be taken", retryable=True, retry_after=RETRY_AFTER_S)
-                )
-            )
+            text = "the work could not be taken"
+            raise_to(reader, Unavailable("internal", text, retryable=True, retry_after=RETRY_AFTER_S))
         finally:
             self._taking.pop(key).set_result(None)
 

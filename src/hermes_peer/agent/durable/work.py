@@ -251,7 +251,7 @@ class Work:
                 if self.inbox.closing:
                     return  # it took no notice of being cancelled, and the journal is closed: the contract decides
                 if self.inbox.journal.gauges().stopped:
-                    self.unstored(Unavailable("journal", str(bad), retryable=True, retry_after=5))
+                    self.unstored(Unavailable("journal", str(bad), retryable=True))
                     return
                 log.warning("the outcome of %s could not be stored, it is tried again: %s", self.id, bad)
                 await asyncio.sleep(AGAIN_S)
