@@ -20,7 +20,7 @@ import msgspec
 
 from hermes_peer.agent import calling, outcomes
 from hermes_peer.agent.durable import entry, inbox, lane, outbox, retry
-from hermes_peer.core import budget, config, heartbeat, peer, places, states
+from hermes_peer.core import bucket, budget, config, heartbeat, peer, places, states
 from hermes_peer.crypto import keys, seal
 from hermes_peer.crypto import messages as handshake
 from hermes_peer.errors import BY_CODE, Code, ProtocolError
@@ -275,7 +275,11 @@ def handshake_limits() -> str:
         ("AuthBlock body", f"a multiple of {handshake.BLOCK} bytes"),
         ("suites, best first", ", ".join(map(str, handshake.SUITES))),
         ("time for the other side, until its LINK has opened", f"{own.handshake_s:g} s"),
-        ("unproven inbound links at once; of one address", f"{own.half_open}; {own.half_open_address}"),
+        (
+            "unproven inbound links at once; of one address, older than a second",
+            f"{own.half_open:,}; {own.half_open_address}",
+        ),
+        ("HELLOs whose `to` matched, of one address; at once", f"{bucket.RATE:g} in a second; {bucket.BURST:g}"),
         (
             "another instance in the place of one that is linked",
             f"at most {peer.SWAPS - 1} times in {peer.SWAPS_S:g} s",

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hermes_peer import HermesAgent, LinkError, SessionLost, UsageError
+from hermes_peer.agent import life
 from tests.agent.rig import QUICK, planner, two, worker
 from tests.loops import both_loops, case, until
 
@@ -216,3 +217,14 @@ async def test_a_fifty_agent_crowd_gets_in_at_once(home: Path) -> None:
         await asyncio.gather(*[agent.call("worker", "echo", {"n": n}) for n, agent in enumerate(crowd)])
         assert served._life.endpoint.refused == {}
         await asyncio.gather(*[agent.aclose() for agent in crowd])
+
+
+def test_a_host_name_is_no_boot_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system tells none, TCP links stay sealed."""
+    assert len(life._boot_id()) == 36
+
+    def fail(path: Path) -> bytes:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    assert life._boot_id() == b""

@@ -183,3 +183,61 @@ async def test_an_error_is_an_outcome_too(home: Path) -> None:
         await until(lambda: served.ended)
         with pytest.raises(Cancelled):
             await me.call("worker", "sleep", {"s": 9}, message_id="c")
+
+
+def test_a_long_lived_one_does_not_keep_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(outcomes, "PEER_MAX", 100_000)
+    kept = Outcomes(lambda: now[0])
+    begin(kept, "day")
+    kept.end(b"peer", "day", b"x", until=86_400.0)
+    for n in range(1000):  # the first of them all is done at once, and kept for a day
+        now[0] = n * 60.0
+        assert begin(kept, f"id-{n}")
+        kept.end(b"peer", f"id-{n}", b"x" * 1000)
+        assert kept.size() < 20_000
+    assert not begin(kept, "day")
+
+
+def test_what_room_was_made_of_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(outcomes, "PEER_MAX", 10_000)
+    kept = Outcomes(lambda: now[0])
+    for n in range(2000):
+        now[0] += 0.1  # all within the ten minutes of the first
+        assert begin(kept, f"id-{n}")
+        kept.end(b"peer", f"id-{n}", b"x" * 100)
+    assert len(kept._next[b"peer"]) <= 2 * len(kept._kept[b"peer"]) + 40
+    assert begin(kept, "id-0")  # forgotten, and new: the note of its first life must not end this one
+    kept.end(b"peer", "id-0", b"y", until=now[0] + 9000)
+    now[0] += 700
+    assert not begin(kept, "id-0")
+
+
+async def test_a_result_that_is_too_large_for_the_session(home: Path) -> None:
+    """Whoever waits for the outcome of another's call hears of it, too; and no place is left taken."""
+    go = asyncio.Event()
+    async with two(home) as (served, me):
+
+        @served.method("big")
+        async def big() -> str:
+            await go.wait()
+            return "x" * served.config.message
+
+        calls = [asyncio.ensure_future(me.call("worker", "big", {}, message_id="b", ttl=5)) for _ in range(3)]
+        await until(lambda: served._life.server.running and served._life.server.served == 3)
+        go.set()
+        for error in await asyncio.gather(*calls, me.call("worker", "big", {}, message_id="b"), return_exceptions=True):
+            assert isinstance(error, CallError) and error.reason == "result_too_large"
+
+
+async def test_what_a_handler_heard_from_a_draining_agent_is_no_refusal_of_its_own(home: Path) -> None:
+    async with two(home) as (served, me):
+
+        @served.method("nested")
+        async def nested() -> None:
+            raise Unavailable("draining", "another agent is shutting down")
+
+        with pytest.raises(Unavailable) as info:
+            await me.call("worker", "nested")
+        assert info.value.reason == "downstream"

@@ -18,7 +18,7 @@ from hermes_peer.errors import ProtocolError
 from hermes_peer.wire import frames
 from hermes_peer.wire.frames import Frame, Refuse, Type
 
-from .rig import SUITE, A, B, World, dice, drain, node, split
+from .rig import SUITE, A, B, C, World, dice, drain, node, split
 
 
 def nothing(_: bytes) -> None:
@@ -216,6 +216,32 @@ def test_attack_16_a_hello_that_is_not_for_us_costs_one_hash(exchanges: list[int
         assert link.done and drain(link, w.now) == b""
         assert link.unproven_reason == "to"
     assert not exchanges
+
+
+@pytest.mark.attack(16)
+def test_attack_16_a_flood_of_valid_hellos_costs_no_more_key_work_than_the_address_may_cause(
+    exchanges: list[int],
+) -> None:
+    w = World()
+
+    def knock(n: int, address: str, local: bool = False) -> Any:
+        hello = drain(node(C, "c", entropy=dice(f"c {address} {n}")).dial(B.fingerprint, w.now), w.now)
+        before = len(exchanges)
+        link = w.b.accept(w.now, address=address, local=local)
+        link.receive(hello, w.now)
+        said = drain(link, w.now)
+        assert bool(said) is (len(exchanges) > before) is not link.done
+        if link.done:
+            assert link.unproven_reason == "busy" and w.b.events[-1][3] is Reason.BUSY
+        else:
+            link.eof(w.now)
+        return bool(said)
+
+    assert sum(knock(n, "10.0.0.1") for n in range(600)) == 500
+    assert knock(0, "10.0.0.2")  # others come in as ever
+    assert all(knock(n, "unix", local=True) for n in range(510))
+    w.now += 1.0
+    assert sum(knock(n, "10.0.0.1") for n in range(600, 700)) == 50
 
 
 def test_what_was_seen_is_forgotten_after_a_minute_and_never_more_than_so_many() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hermes_peer.core.config import Config
 from hermes_peer.core.link import Link
 from hermes_peer.core.node import NodeEvent
 from hermes_peer.core.states import LinkState, Reason, SessionState
@@ -102,12 +103,14 @@ def test_attack_3_our_own_bytes_sent_back_to_us_are_nothing() -> None:
 # ------------------------------------------------------------------ many at the door
 @pytest.mark.attack(15)
 def test_attack_15_slow_ones_are_limited_per_address_and_an_honest_peer_still_comes_in() -> None:
-    w = World()
-    slow = [w.b.accept(w.now, address=f"10.0.0.{n % 30}") for n in range(300)]
-    assert len(w.b.half_open) == 30 * 8
+    w = World(b=node(B, "b", Config(half_open_address=8)))
+    slow = [w.b.accept(w.now, address=f"10.0.0.{n % 30}") for n in range(270)]
+    w.now += 1.0
+    slow += [w.b.accept(w.now, address=f"10.0.0.{n % 30}") for n in range(60)]
+    assert len(w.b.half_open) == 270
     for link in slow:
         link.receive(b"H", w.now)
-    assert sum(link.done for link in slow) == 60
+    assert [link.done for link in slow] == [True] * 60 + [False] * 270  # the oldest of each
     w.dial()
     w.pump()
     assert w.la.state is w.lb.state is LinkState.OPEN
@@ -120,12 +123,35 @@ def test_attack_15_slow_ones_are_limited_per_address_and_an_honest_peer_still_co
 @pytest.mark.attack(15)
 def test_attack_15_in_all_there_are_no_more_than_so_many_and_the_oldest_goes() -> None:
     w = World()
-    slow = [w.b.accept(w.now, address=str(n)) for n in range(300)]
-    assert len(w.b.half_open) == 256
-    assert [link.done for link in slow] == [True] * 44 + [False] * 256
+    slow = [w.b.accept(w.now, address=str(n)) for n in range(1100)]
+    assert len(w.b.half_open) == 1024
+    assert [link.done for link in slow] == [True] * 76 + [False] * 1024
     w.dial().pump()
     assert w.la.state is LinkState.OPEN
     assert {e[3] for e in w.b.events if e[0] is NodeEvent.REFUSED} == {Reason.BUSY}
+
+
+@pytest.mark.attack(15)
+def test_attack_15_a_crowd_on_one_host_does_not_push_itself_out() -> None:
+    w = World()
+    crowd = [w.b.accept(w.now + n / 1000, address="127.0.0.1") for n in range(100)]
+    assert not any(link.done for link in crowd)
+    w.now += 1.5  # they had their time: no more than so many of one address stay
+    late = [w.b.accept(w.now, address="127.0.0.1") for _ in range(10)]
+    assert sum(link.done for link in crowd) == 10 and not any(link.done for link in late)
+
+
+@pytest.mark.attack(15)
+def test_attack_15_a_younger_link_makes_no_room_while_there_is_an_older_one() -> None:
+    w = World(b=node(B, "b", Config(half_open=20)))
+    old = [w.b.accept(w.now, address=f"old {n}") for n in range(5)]
+    w.now += 1.0
+    flood = [w.b.accept(w.now, address="flood") for n in range(15)]
+    honest = w.b.accept(w.now, address="honest")
+    assert [link.done for link in old] == [True] + [False] * 4 and not any(link.done for link in flood)
+    flood += [w.b.accept(w.now, address="flood") for n in range(50)]
+    assert all(link.done for link in old) and not honest.done  # then it is the crowd's own oldest
+    assert [link.done for link in flood] == [True] * 46 + [False] * 19
 
 
 @pytest.mark.attack(15)

@@ -157,27 +157,29 @@ def world(seal_a: str, seal_b: str, boot_a: bytes = b"boot", boot_b: bytes = b"b
     )
 
 
-CASES: list[tuple[Any, bool, bool]] = [
-    (("none", "none"), True, True),  # a Unix socket
-    (("none", "none"), False, True),  # loopback of one machine
-    (("none", "none", b"boot", b"other"), True, True),
-    (("none", "none", b"boot", b"other"), False, False),
-    (("none", "none", b"", b""), False, False),
-    (("none", "none", b"", b"boot"), False, False),
-    (("none", "required"), True, False),
-    (("required", "none"), True, False),
-    (("required", "none"), False, False),
-    (("required", "required"), True, False),
+UNIX, LOOP, FAR = {"local": True}, {"loopback": True}, dict[str, bool]()
+CASES: list[tuple[Any, dict[str, bool], bool]] = [
+    (("none", "none"), UNIX, True),
+    (("none", "none"), LOOP, True),  # loopback of one machine
+    (("none", "none"), FAR, False),  # one boot id, and yet a network between them (a container, a clone, no /proc)
+    (("none", "none", b"boot", b"other"), UNIX, True),
+    (("none", "none", b"boot", b"other"), LOOP, False),  # a tunnel: both ends see loopback
+    (("none", "none", b"", b""), LOOP, False),
+    (("none", "none", b"", b"boot"), LOOP, False),
+    (("none", "required"), UNIX, False),
+    (("required", "none"), UNIX, False),
+    (("required", "none"), LOOP, False),
+    (("required", "required"), UNIX, False),
 ]
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["in one piece", "frame by frame"])
 @pytest.mark.parametrize("by_a", [True, False])
-@pytest.mark.parametrize(("who", "local", "bare"), CASES)
+@pytest.mark.parametrize(("who", "near", "bare"), CASES)
 def test_unsealed_only_if_both_ask_and_both_are_here(
-    who: Any, local: bool, bare: bool, by_a: bool, together: bool
+    who: Any, near: dict[str, bool], bare: bool, by_a: bool, together: bool
 ) -> None:
-    w = world(*who).dial(by_a, local=local)
+    w = world(*who).dial(by_a, **near)
     if together:
         moved = True
         while moved:
@@ -201,6 +203,19 @@ def test_unsealed_only_if_both_ask_and_both_are_here(
     w.pump()
     assert (w.lb if by_a else w.la).done
     assert (w.b if by_a else w.a).events[-1][3] is Reason.SHUTDOWN
+
+
+@pytest.mark.parametrize("by_a", [True, False])
+def test_if_only_one_end_sees_loopback_both_seal(by_a: bool) -> None:
+    """A relay on the way: the two ends still come to one answer."""
+    w = world("none", "none")
+    w.la = w.a.dial(B.fingerprint, w.now, loopback=by_a)
+    w.lb = w.b.accept(w.now, loopback=not by_a)
+    w.pump()
+    assert w.la.state is w.lb.state is LinkState.OPEN and w.la.sealed and w.lb.sealed
+    w.sa.send(w.sa.open(), b"do you see this?")
+    w.pump()
+    assert eat(w.sb) == [b"do you see this?"]
 
 
 def test_an_unsealed_link_resumes_and_identity_is_proven_all_the_same() -> None:

@@ -137,3 +137,10 @@ async def test_closing_tells_who_waits(home: Path) -> None:
         await me.aclose()
         with pytest.raises(LinkError, match="closed"):
             await call
+
+
+async def test_a_silent_close_is_not_laid_to_a_wrong_key_alone(home: Path) -> None:
+    async with line(home) as (_, me, proxy, target):
+        proxy.on_chunk = lambda way, chunk: proxy.cut_soon()
+        with pytest.raises(LinkError, match="without an answer: it is busy, or it does not hold the key"):
+            await me.call(target, "echo", {}, ttl=20)

@@ -74,7 +74,7 @@ async def test_unproven_connections(home: Path) -> None:
             writer.close()
             await writer.wait_closed()
         refused = served.status()["refused_links"]
-        assert sum(refused.values()) == 12 and refused["busy"] == 4 and refused["proof"] == 1
+        assert sum(refused.values()) == 12 and refused["timeout"] == 11 and refused["proof"] == 1
         assert await me.call("worker", "echo", {}) == {}
         await until(lambda: not served._life.endpoint.node.half_open)
 

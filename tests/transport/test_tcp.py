@@ -9,6 +9,7 @@ import pytest
 from hermes_peer.errors import LinkError
 from hermes_peer.testing.contracts import _End
 from hermes_peer.transport import base, tcp
+from hermes_peer.transport.sockets import is_loopback
 from hermes_peer.wire.address import Address
 from tests.loops import until
 
@@ -21,9 +22,21 @@ async def test_a_free_port_is_told_and_is_one_for_all_that_the_name_stands_for()
     end = _End()
     await base.dial(listener.address, lambda: end)
     assert end.pipe is not None and not end.pipe.local and end.pipe.remote in ("127.0.0.1", "::1")
+    assert end.pipe.loopback
     end.pipe.close()
     await until(lambda: end.losses == 1)
     await listener.close()
+
+
+@pytest.mark.parametrize(
+    ("address", "own"),
+    [
+        ("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("::ffff:127.0.0.1", True), ("10.0.0.1", False),
+        ("::ffff:10.0.0.1", False), ("fe80::1%lo", False), ("unix", False), ("?", False), ("localhost", False),
+    ],
+)  # fmt: skip
+def test_what_is_loopback(address: str, own: bool) -> None:
+    assert is_loopback(address) is own
 
 
 async def test_a_silent_address_costs_so_long_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:

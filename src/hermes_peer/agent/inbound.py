@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import logging
-import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
@@ -17,6 +15,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from hermes_peer.agent.answers import error_answer, too_large
 from hermes_peer.agent.context import CURRENT
 from hermes_peer.agent.methods import Method, Shape
 from hermes_peer.agent.request import Request
@@ -28,11 +27,8 @@ from hermes_peer.errors import (
     Cancelled,
     Code,
     DeadlineExceeded,
-    HermesError,
     ProtocolError,
-    Unavailable,
     UsageError,
-    error_body,
 )
 from hermes_peer.runtime.contact import Contact
 from hermes_peer.wire import jsons, messages
@@ -42,7 +38,6 @@ from hermes_peer.wire.messages import Envelope, Kind, pack_item
 if TYPE_CHECKING:
     from hermes_peer.agent.serving import Server
 
-log = logging.getLogger("hermes_peer.call")
 _END_OF_THREAD = object()
 
 
@@ -239,15 +234,15 @@ class Inbound:
             except (TypeError, ValueError) as bad:
                 error = CallError("bad_result", f"the result cannot be sent: {bad}", code=Code.ERROR_INTERNAL)
         if error is not None:
-            answer = self._error_answer(error)
+            if self.stopped is not None and isinstance(error, asyncio.CancelledError):
+                error = self.stopped
+            answer = error_answer(error, self.envelope, self.method is not None)
+        if len(answer) > session.settings.message:
+            answer = too_large(answer, session.settings.message, self.envelope)
         if self.entered:
             server.outcomes.end(self.contact.peer.fingerprint, self.envelope.message_id, answer, self.deadline)
         if self.contact.session is session:
-            try:
-                self.contact.send(stream, answer, True)
-            except UsageError as large:
-                too_large = CallError("result_too_large", str(large), code=Code.ERROR_RESOURCE_EXHAUSTED)
-                self.contact.send(stream, self._error_answer(too_large), True)
+            self.contact.send(stream, answer, True)
         if self._incoming is not None:
             self._drop_items()
         if not self._held:
@@ -268,42 +263,13 @@ class Inbound:
             if self.session.places.tell and self.contact.session is self.session:
                 self.contact.nudge()
 
-    def _error_answer(self, error: BaseException) -> bytes:
-        body = error_body(self._as_call_error(error))
-        try:
-            return messages.ERROR_HEAD + jsons.encode(body, "error")
-        except (TypeError, ValueError) as bad:
-            # Details that have no JSON form, or halves of a surrogate pair in a text.
-            log.warning("the error of %s cannot be sent as it is: %s", self.envelope.method, bad)
-            body["details"] = f"the details cannot be sent: {bad}"
-            for member in ("reason", "message", "details"):
-                body[member] = str(body[member]).encode("utf-8", "replace").decode()
-            body.pop("retry_after", None)
-            return messages.ERROR_HEAD + jsons.encode(body)
-
-    def _as_call_error(self, error: BaseException) -> CallError:
-        """Nothing of a stray exception travels: its text may name what this caller may not know."""
-        if isinstance(error, CallError):
-            return error
-        if isinstance(error, asyncio.CancelledError):
-            return self.stopped or Cancelled("cancelled", "the call was given up")
-        reference = os.urandom(4).hex()
-        log.error(
-            "%s failed (reference %s, trace %s)",
-            self.envelope.method,
-            reference,
-            ascii(self.envelope.trace_id)[1:-1],
-            exc_info=error,
-        )
-        where = f"its log has the reference {reference}"
-        if isinstance(error, HermesError) and not isinstance(error, UsageError):
-            return Unavailable("downstream", f"an agent that {self.envelope.method} needs failed; {where}")
-        return CallError("internal", f"the method failed; {where}", code=Code.ERROR_INTERNAL)
-
     def answer_stored(self, answer: bytes) -> None:
         """An earlier call of this id has the outcome already."""
         if not self._done:
             self._done = True
+            limit = self.session.settings.message
+            if len(answer) > limit:  # this session's limit may be another one than that of the session which ran it
+                answer = too_large(answer, limit, self.envelope)
             if self.contact.session is self.session:
                 self.contact.send(self.stream, answer, True)
             self.session.release(self.stream)

@@ -66,7 +66,6 @@ class LocalCall:
     __slots__ = (
         "_answer",
         "_fed",
-        "_limit",
         "_on_ask",
         "_on_progress",
         "_waiter",
@@ -79,6 +78,7 @@ class LocalCall:
         "queue",
         "queued",
         "session",
+        "settings",
         "unread",
     )
 
@@ -101,7 +101,7 @@ class LocalCall:
         self.notify = False
         self.unread = 0
         self.left = False
-        self._limit = limit
+        self.settings = SimpleNamespace(message=limit)
         self._fed = 0
         self._answer: bytes | None = None
         self._on_ask = on_ask
@@ -215,9 +215,10 @@ class LocalCall:
     # ------------------------------------------------------------------ the handler's side: contact, session, stream
     def send(self, stream: Any, message: bytes, fin: bool = False) -> None:
         """As a contact's. Raises UsageError over the limit, so that both ways refuse the same."""
-        if len(message) > self._limit:
+        limit = self.settings.message
+        if len(message) > limit:
             raise UsageError(
-                f"a message of {len(message)} bytes is over the limit of {self._limit}: send it as a stream of items"
+                f"a message of {len(message)} bytes is over the limit of {limit}: send it as a stream of items"
             )
         if fin:
             self._answer = message

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from hashlib import blake2b
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from hermes_peer.errors import CallError, Code, Unavailable
@@ -48,6 +49,7 @@ class Outcomes:
         self._swept: dict[bytes, float] = {}  # when room was last made, and none was found
         self._kept: dict[bytes, OrderedDict[str, Entry]] = {}
         self._bytes: dict[bytes, int] = {}
+        self._next: dict[bytes, list[tuple[float, str]]] = {}  # heaps of (until, id); an id may be gone already
 
     def begin(self, principal: bytes, id: str, method: str, payload: bytes, inbound: Inbound) -> bool:
         """True if the call is new and should run; else `inbound` has its answer, or will have it.
@@ -88,6 +90,7 @@ class Outcomes:
         entry.due = until
         entry.until = max(self._time() + KEEP_S, until)
         kept.move_to_end(id)
+        heappush(self._next.setdefault(principal, []), (entry.until, id))
         self._bytes[principal] += len(entry.answer)
         attached, entry.attached = entry.attached, []
         for inbound in attached:
@@ -116,20 +119,22 @@ class Outcomes:
                 if room <= 0:
                     break
         self._forget(principal, kept, over)
+        heap = self._next.get(principal, [])
+        if len(heap) > 2 * len(kept):
+            heap[:] = [(entry.until, id) for id, entry in kept.items() if entry.answer is not None]
+            heapify(heap)
         if self._bytes[principal] < PEER_MAX:
             return True
         self._swept[principal] = now
         return False
 
     def _expire(self, principal: bytes, kept: OrderedDict[str, Entry]) -> None:
-        now = self._time()
-        over = []
-        for id, entry in kept.items():  # what runs is passed over: it is bounded by the places for streams
-            if entry.answer is not None:
-                if entry.until > now:
-                    break
-                over.append(id)
-        self._forget(principal, kept, over)
+        now, heap = self._time(), self._next.get(principal)
+        while heap and heap[0][0] <= now:
+            until, id = heappop(heap)
+            entry = kept.get(id)
+            if entry is not None and entry.answer is not None and entry.until == until:  # else: room was made of it
+                self._forget(principal, kept, [id])
 
     def _forget(self, principal: bytes, kept: OrderedDict[str, Entry], ids: list[str]) -> None:
         for id in ids:

@@ -42,15 +42,13 @@ class Link:
     `done` means: write what take() still gives, then close the transport.
     """
 
-    def __init__(
-        self, host: Host, greeting: Greeting, now: float, patience: float, *, local: bool = False, loopback: bool = False
-    ) -> None:
+    def __init__(self, host: Host, greeting: Greeting, now: float, patience: float, *, local: bool = False) -> None:
         """`patience`: how many seconds the other side has until its LINK has opened. `local`: a Unix socket."""
         self.host = host
         self.state = greeting.state
         self.born = now
         self.local = local
-        self.loopback = loopback
+        self.loopback = False  # both addresses are: set by the node at once
         self.dialled = greeting.dialled
         self.asked = b""  # the resume id that the dialler offered
         self.outcome: Outcome | None = None
@@ -180,8 +178,7 @@ class Link:
         theirs = frames.Link.decode(body)
         if self.dialled:
             self.caps = Caps.decode(theirs.caps)
-        refusal = self.host.linked(self, theirs, now)
-        if refusal is not None:
+        if (refusal := self.host.linked(self, theirs, now)) is not None:
             self.refuse(*refusal)
             return
         assert self.session is not None and self._records is not None

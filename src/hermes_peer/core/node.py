@@ -115,7 +115,8 @@ class Node:
         greeting = Greeting(handshake, self._resume.find, self._seen)
         if peer.dialling is not None:
             peer.dialling.refuse(Reason.DUPLICATE, "a newer dial takes its place")
-        link = peer.dialling = Link(self, greeting, now, self.config.handshake_s, local=local, loopback=loopback)
+        link = peer.dialling = Link(self, greeting, now, self.config.handshake_s, local=local)
+        link.loopback = loopback
         return link
 
     def accept(self, now: float, *, address: str = "", local: bool = False, loopback: bool = False) -> Link:
@@ -137,7 +138,8 @@ class Node:
         # Whoever opens our Unix socket is this user: he needs no flood to use this machine's time.
         admit = None if local else partial(self._hellos.take, address)
         greeting = Greeting(handshake, self._resume.find, self._seen, admit)
-        link = Link(self, greeting, now, self.config.handshake_s, local=local, loopback=loopback)
+        link = Link(self, greeting, now, self.config.handshake_s, local=local)
+        link.loopback = loopback
         self.half_open[link] = address
         return link
 
@@ -383,4 +385,7 @@ class Node:
         if link.local:
             return False
         role = 2 if link.dialled else 1
-        return not (link.loopback and self._boot_id) or caps.host != host_tag(self._boot_id, self.realm, session, role).hex()
+        return (
+            not (link.loopback and self._boot_id)
+            or caps.host != host_tag(self._boot_id, self.realm, session, role).hex()
+        )

@@ -214,7 +214,7 @@ class Contact:
     def dial_failed(self, link: Link, reason: Reason, text: str) -> None:
         if reason is Reason.LOST or reason is Reason.PROOF:
             text = (
-                "the other end closed the connection without an answer: it does not hold the key "
+                "the other end closed the connection without an answer: it is busy, or it does not hold the key "
                 f"{self.peer.fingerprint.hex()} of {self.name}, or it is no Hermes Peer; "
                 "compare with 'hermes-peer trust show' over there"
             )
@@ -321,8 +321,9 @@ class Contact:
         endpoint, key = self.endpoint, self.peer.fingerprint
 
         def make_link(pump: Pump) -> Link:
-            local = pump.pipe is not None and pump.pipe.local
-            return endpoint.node.dial(key, endpoint.loop.time(), local=local)
+            pipe = pump.pipe
+            assert pipe is not None
+            return endpoint.node.dial(key, endpoint.loop.time(), local=pipe.local, loopback=pipe.loopback)
 
         if key == endpoint.node.identity.fingerprint:
             raise UsageError("this address belongs to this agent's own key: an agent does not dial itself")

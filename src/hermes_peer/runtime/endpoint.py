@@ -213,6 +213,8 @@ class Endpoint:
             if peer is None:
                 if kind is NodeEvent.REFUSED:
                     self._count(reason)
+                    where = pump.pipe.remote if pump is not None and pump.pipe is not None else "somebody"
+                    log.info("refused a link from %s: %s", where, link.unproven_reason or text)
                 continue
             contact = self.contact(peer.fingerprint)
             if contact.session is not None and contact.session.events:
@@ -239,7 +241,7 @@ class Endpoint:
         assert pipe is not None
         # Whoever may open our Unix socket is this user: a crowd of his agents is no flood of one stranger.
         where = f"{pipe.remote} {next(self._locals)}" if pipe.local else pipe.remote
-        return self.node.accept(self.loop.time(), address=where, local=pipe.local)
+        return self.node.accept(self.loop.time(), address=where, local=pipe.local, loopback=pipe.loopback)
 
     def _tick(self, planned: float) -> None:
         now = self.loop.time()

@@ -131,9 +131,9 @@ class Side:
     def dial(self) -> Link:
         """A new connection to the other side."""
         line = Line(self.pair.clock, lambda: self.pair.latency, self.pair.pieces)
-        link = self.node.dial(self.other.node.identity.fingerprint, self.pair.clock.now)
+        link = self.node.dial(self.other.node.identity.fingerprint, self.pair.clock.now, loopback=True)
         self._join(link, line, 0)
-        self.other._join(self.other.node.accept(self.pair.clock.now), line, 1)
+        self.other._join(self.other.node.accept(self.pair.clock.now, loopback=True), line, 1)
         self.pair.line = line
         return link
 

@@ -123,7 +123,7 @@ class Actor:
         if not world.reachable(self, other):
             self._postpone(other.number)
             return
-        link = self.node.dial(other.identity.fingerprint, self.clock.now)
+        link = self.node.dial(other.identity.fingerprint, self.clock.now, loopback=True)
         line = world.line(self, other)
         self._join(link, line, 0)
         life = other.life
@@ -132,7 +132,7 @@ class Actor:
     def offered(self, line: Line) -> None:
         """Somebody has connected."""
         if not line.dead:
-            self._join(self.node.accept(self.clock.now), line, 1)
+            self._join(self.node.accept(self.clock.now, loopback=True), line, 1)
 
     def _join(self, link: Link, line: Line, end: int) -> None:
         life = self.life

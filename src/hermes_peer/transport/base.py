@@ -28,6 +28,7 @@ class Pipe(Protocol):
     """One connection. `write` never blocks; after `paused` becomes true wait for `Sink.writable`."""
 
     paused: bool
+    loopback: bool  # TCP, and both addresses are this machine's own
     remote: str  # where it leads, for people; for TCP the address without the port
     local: bool  # a Unix socket or memory: both ends are on this host
 

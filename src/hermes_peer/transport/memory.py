@@ -20,6 +20,7 @@ class MemoryPipe:
     def __init__(self, sink: Sink) -> None:
         self.paused = False
         self.local = True
+        self.loopback = False
         self.remote = "memory"
         self._sink = sink
         self._other: MemoryPipe | None = None

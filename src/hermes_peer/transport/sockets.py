@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ipaddress
 import logging
 import resource
 import socket
@@ -26,6 +27,15 @@ TOLD_S = 60.0  # between two log lines of that
 _FULL = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
+def is_loopback(address: str) -> bool:
+    """Whether what is sent from or to this IP address stays on this machine."""
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    return (getattr(ip, "ipv4_mapped", None) or ip).is_loopback
+
+
 class SocketPipe(asyncio.Protocol):
     """`close` sends what is written and then FIN; `abort` drops it."""
 
@@ -35,6 +45,7 @@ class SocketPipe(asyncio.Protocol):
     def __init__(self, sink: Sink, local: bool) -> None:
         self.paused = False
         self.local = local
+        self.loopback = False
         self.remote = "unix" if local else ""
         self._sink = sink
         self._transport: asyncio.Transport | None = None
@@ -47,6 +58,9 @@ class SocketPipe(asyncio.Protocol):
         if not self.local:
             name: Any = transport.get_extra_info("peername")
             self.remote = str(name[0]) if name else "?"
+            self.loopback = is_loopback(self.remote) and is_loopback(
+                str((transport.get_extra_info("sockname") or "?")[0])
+            )
         self._sink.connected(self)
 
     def pause_writing(self) -> None:
