@@ -314,7 +314,7 @@ def limits() -> str:
         "ack_s": "… after so many seconds", "batch": "a record is closed at about this size within one turn",
         "handshake_s": "patience with a handshake",
     }  # fmt: skip
-    skip = {"first_sequence", "rekey_s", "half_open", "half_open_address", "handshake_s"}
+    skip = {"first_sequence", "half_open", "half_open_address", "handshake_s"}
     rows = []
     for field in dataclasses.fields(config.Config):
         if field.name not in skip:
@@ -323,6 +323,14 @@ def limits() -> str:
     rows.append(("`session_window`", number(config.Config().session_window), "2 × `streams` × `window` + `spare`"))
     rows.append(
         ("places kept", str(places.PLACES_KEPT), "the last places that a side keeps for calls back and `hermes.*`")
+    )
+    rows.append(
+        (
+            "under load",
+            f"half for each {places.LOADED_MS} ms",
+            "of the peer's `queue_ms`: how many of its `streams` a side has open at once; never fewer than "
+            f"{places.CEILING_MIN}",
+        )
     )
     rows.append(("least cost", str(frames.COST_MIN), "of a DATA frame in credit"))
     rows.append(("secrets kept", str(peer.GENERATIONS), "of a session's newest links, any of which the peer may offer"))
@@ -388,6 +396,7 @@ ENVELOPE = {
     "idempotency_key": "durable work only (durable, section 1)",
     "round": "durable work only (durable, section 5)",
     "items": "durable work only, in END (durable, section 4)",
+    "parent_id": "`span_id` of the call whose handler makes this one, of the same trace; empty at its root",
 }
 
 
@@ -425,7 +434,7 @@ def codes() -> str:
 
 def message_limits() -> str:
     rows = [
-        ("`message_id`, `span_id`, `idempotency_key`", f"{messages.ID_MAX} characters of printable ASCII"),
+        ("`message_id`, `span_id`, `parent_id`, `idempotency_key`", f"{messages.ID_MAX} characters of printable ASCII"),
         ("`trace_id`", f"{messages.ID_MAX} characters"),
         ("`ttl` when absent", f"{calling.TTL_DEFAULT:g} s"),
         ("`ttl` at most; more is taken as this", f"{calling.TTL_MAX:,.0f} s"),

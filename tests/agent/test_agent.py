@@ -415,7 +415,7 @@ async def test_numbers_that_json_has_no_form_for(home: Path, bad: float, caplog:
         with pytest.raises(CallError, match="text") as info:
             await me.call("worker", "details")
         assert info.value.reason == "own" and "details.z" in info.value.details
-        with pytest.raises(ValueError, match=r"payload\.a"):
+        with pytest.raises(UsageError, match=r"payload\.a"):
             await me.call("worker", "echo", {"a": bad})
         assert await me.call("worker", "echo", {"a": 2**53 + 1}) == {"a": 2**53 + 1}
         assert me.status()["links"][0]["breaks"] == 0

@@ -98,3 +98,49 @@ async def test_a_callers_own_context_in_his_callback(home: Path) -> None:
             return seen
 
         assert await asyncio.gather(one("a"), one("b")) == [["a"], ["b"]]
+
+
+async def test_what_cannot_be_a_call_is_refused_before_anything_is_sent(home: Path) -> None:
+    async with two(home) as (served, me):
+        await me.call("worker", "echo", {})
+        before = served._life.server.served
+        wrong: list[tuple[str, dict[str, Any]]] = [
+            ("async iterator", {"items": [1, 2, 3]}),
+            ("JSON object", {"payload": [1]}),
+            ("JSON object", {"payload": "text"}),
+            ("JSON object", {"payload": 0}),
+            (r"payload\.x: nan", {"payload": {"x": math.nan}}),
+            (r"payload\.x: object has no JSON form", {"payload": {"x": object()}}),
+            ("cannot be one", {"method": None}),
+            ("cannot be one", {"method": "Bad Name"}),
+            ("cannot be one", {"method": ["echo"]}),
+            ("cannot be one", {"method": b"echo"}),
+        ]
+        for words, change in wrong:
+            arguments: dict[str, Any] = {"method": "echo", **change}
+            with pytest.raises(UsageError, match=words):
+                await me.call("worker", **arguments)
+            with pytest.raises(UsageError, match=words):
+                me.stream("worker", **arguments)
+            if "items" not in change:
+                with pytest.raises(UsageError, match=words):
+                    await me.emit("worker", arguments["method"], arguments.get("payload"))
+                contact = next(iter(me._life.endpoint.contacts.values()))  # type: ignore[union-attr]
+                with pytest.raises(UsageError, match=words):
+                    await me.call_contact(contact, arguments["method"], arguments.get("payload"))
+        assert served._life.server.served == before
+
+
+async def test_an_ask_that_finds_no_session_in_time(home: Path) -> None:
+    async with two(home) as (_, me):
+        await me.call("worker", "echo", {})
+        contact = me._running().endpoint.contact(b"\1" * 32)  # nobody, nowhere
+
+        async def never() -> Any:
+            await asyncio.Event().wait()
+
+        contact.ready = never  # type: ignore[method-assign, assignment]
+        with pytest.raises(DeadlineExceeded) as info:
+            await me.call_contact(contact, "echo", {}, ttl=0.05)
+        assert (info.value.timer, info.value.origin) == ("connect", "local")
+        del me._running().endpoint.contacts[b"\1" * 32]

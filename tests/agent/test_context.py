@@ -39,3 +39,24 @@ async def test_the_current_trace(home: Path) -> None:
 
         assert await me.call("worker", "trace", trace_id="t") == ["t", "t"]
         assert context.current_trace() == ""
+
+
+async def test_a_nested_call_names_the_span_that_makes_it(home: Path) -> None:
+    """Mission L19: the calls of a trace are a tree, whose edges anybody can draw."""
+    async with two(home) as (served, me):
+
+        @served.method("leaf")
+        async def leaf(request: Request) -> list[str]:
+            return [request.span_id, request._inbound.envelope.parent_id]
+
+        @served.method("branch")
+        async def branch(request: Request) -> list[list[str]]:
+            mine = [request.span_id, request._inbound.envelope.parent_id]
+            other = await served.call("planner", "leaf", trace_id="another")
+            return [mine, await request.ask("leaf"), other]
+
+        me.add_method("leaf", leaf)
+        root, below, other = await me.call("worker", "branch")
+        assert root[0] and root[1] == ""
+        assert below[0] not in ("", root[0]) and below[1] == root[0]
+        assert other[1] == ""  # a trace of its own

@@ -218,3 +218,15 @@ async def test_attack_57_a_right_taken_back_ends_a_stream_although_a_look_up_saw
         with pytest.raises(PermissionDenied):
             async for _ in stream:
                 pass
+
+
+async def test_a_caller_that_began_before_the_worker(home: Path) -> None:
+    async with planner(home) as me:
+        with pytest.raises(LinkError) as alone:
+            await me.call("worker", "echo")
+        assert str(alone.value).startswith(
+            "no agent named worker runs in this home: start it first; no other agent is running; for one on another"
+        )
+        async with worker(home, name="third"):
+            with pytest.raises(LinkError, match="start it first; running: third; for one"):
+                await me.call("worker", "echo")

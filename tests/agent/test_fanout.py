@@ -15,7 +15,11 @@ from tests.agent.rig import planner, worker
 
 
 def to(n: int) -> Any:
-    return SimpleNamespace(peer=SimpleNamespace(fingerprint=b"%032d" % n))
+    return instance(n, f"w{n}")
+
+
+def instance(n: int, name: str) -> Any:
+    return SimpleNamespace(peer=SimpleNamespace(fingerprint=b"%032d" % n, names=frozenset({name})))
 
 
 def test_the_eighth_is_refused_and_the_first_seven_go_on() -> None:
@@ -28,6 +32,16 @@ def test_the_eighth_is_refused_and_the_first_seven_go_on() -> None:
         guard.check("m", b"{}", to(n), 1.0)
     guard.check("m", b'{"other":1}', to(7), 1.0)
     guard.check("n", b"{}", to(7), 1.0)
+
+
+def test_instances_of_one_name_are_one_agent() -> None:
+    guard = Guard()
+    for n in range(30):
+        guard.check("m", b"{}", instance(n, "worker"), 1.0)
+    for n in range(6):
+        guard.check("m", b"{}", to(n), 1.0)
+    with pytest.raises(UsageError, match="event bus"):
+        guard.check("m", b"{}", to(6), 1.0)
 
 
 def test_a_first_agent_that_was_called_before_counts() -> None:

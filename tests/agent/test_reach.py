@@ -39,7 +39,7 @@ async def test_retries_and_then_a_clear_error(home: Path, monkeypatch: pytest.Mo
     async with worker(home) as served:
         key = served.fingerprint
         async with planner(home) as me:
-            with pytest.raises(LinkError, match=r"cannot connect to hermes://127\.0\.0\.1:1: connection refused"):
+            with pytest.raises(LinkError, match=r"127\.0\.0\.1:1: connection refused; check that the agent runs there"):
                 await me.call(f"hermes://{key}@127.0.0.1:1", "echo", {})
             assert not me._life.endpoint.contacts[bytes.fromhex(key)]._waiters  # type: ignore[union-attr]
 

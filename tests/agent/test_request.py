@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from hermes_peer import CallError, MethodNotFound, Request, UsageError
+from hermes_peer.agent.calling import make_envelope
+from hermes_peer.wire import jsons
 from tests.agent.rig import quiet, two, worker
 from tests.loops import both_loops, until
 
@@ -51,8 +53,10 @@ async def test_fields(home: Path) -> None:
             return request.payload
 
         for payload in ([1], "x", 7):
-            with pytest.raises(CallError, match="object"):
+            with pytest.raises(UsageError, match="object"):
                 await me.call("worker", "seed", payload)
+            with pytest.raises(CallError, match="object"):  # and by one that does not look
+                await me._call(me._running(), "worker", make_envelope("seed", 5), jsons.encode(payload))
         assert await me.call("worker", "seed", None) == {}
 
 

@@ -283,3 +283,35 @@ async def test_a_stream_of_a_worker_that_goes_away_says_how_far_it_came(home: Pa
         assert served.ended == ["finally"]
         with pytest.raises(Exception, match=str(info.value)[:20]):
             await stream.result()
+
+
+async def test_how_long_a_handler_has_shown_nothing(home: Path) -> None:
+    """Mission L13: a silent handler that lives is shown alive; a line that stands still is not."""
+    async with two(home, config=QUICK) as (served, me):
+        assert await me.call("worker", "echo", {}) == {}
+        await asyncio.sleep(0.15)  # the time of the link's last byte is not that of a stream that opens later
+        stream = me.stream("worker", "silent")
+        assert stream.silent_s is None
+        async with stream:
+            assert await anext(stream) == 0
+            assert stream.silent_s is not None and stream.silent_s < 0.1
+            call = stream._call
+            assert call is not None
+            seen = call.stream.seen_at
+            for _ in range(2):  # a sign of life, and then another
+                await until(lambda before=seen: call.stream.seen_at > before)  # type: ignore[misc]
+                assert stream.silent_s < 0.1
+                seen = call.stream.seen_at
+            call.stream.seen_at -= 30.0
+            call.began -= 60.0
+            assert 30.0 <= stream.silent_s < 31.0
+        assert stream.silent_s is None
+        fast = me.stream("worker", "forever")
+        async with fast:
+            await anext(fast)
+            call = fast._call
+            assert call is not None
+            call.stream.seen_at = call.began = 0.0
+            for _ in range(2000):
+                await anext(fast)
+            assert fast.silent_s is not None and fast.silent_s < 0.5  # items alone are life

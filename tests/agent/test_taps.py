@@ -15,7 +15,7 @@ from hermes_peer.wire.frames import Flag, Frame, Type
 
 
 def test_messages_tell_their_headers_and_only_then_their_payload() -> None:
-    envelope = messages.Envelope(method="echo", message_id="m", ttl=3.0, trace_id="t")
+    envelope = messages.Envelope(method="echo", message_id="m", ttl=3.0, trace_id="t", span_id="s", parent_id="p")
     body = messages.encode_open(envelope, b'{"secret":1}')
     told = told_frame(Frame(Type.DATA, Flag.SYN | Flag.FIN, 1, 7, body), True, False)
     assert told == {
@@ -30,6 +30,8 @@ def test_messages_tell_their_headers_and_only_then_their_payload() -> None:
             "method": "echo",
             "message_id": "m",
             "trace_id": "t",
+            "span_id": "s",
+            "parent_id": "p",
             "ttl": 3.0,
         },
     }

@@ -52,7 +52,7 @@ SENTENCES = [
     (("call", "rich", "echo", "--ttl", "-1"), 2, "seconds must be a number above 0; see 'hermes-peer call --help'"),
     (("call", "rich"), 2, "Missing argument 'METHOD'; see 'hermes-peer call --help'"),
     (("nonsense",), 2, "No such command 'nonsense'; see 'hermes-peer --help'"),
-    (("call", "nobody", "x"), 3, "no agent named nobody is known here; running: rich"),
+    (("call", "nobody", "x"), 3, "no agent named nobody runs in this home: start it first; running: rich"),
     (("ping", "hermes://127.0.0.1:1"), 2, "whose address is hermes://127.0.0.1:1?"),
     (("call", "ab" * 32, "x"), 4, "is not trusted here; if you know it, run: hermes-peer trust add abab"),
 ]

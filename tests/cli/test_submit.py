@@ -18,7 +18,7 @@ def test_left_for_later_where_nobody_is_there(fresh: Place) -> None:
     assert re.fullmatch(NUMBER, id)
     lines = done.stderr.splitlines()
     assert lines[0] == f"hermes-peer: made a new home in {fresh.home}"
-    assert lines[1].startswith("hermes-peer: worker does not have it yet: no agent named worker is known here")
+    assert lines[1].startswith("hermes-peer: worker does not have it yet: no agent named worker runs in this home")
     assert lines[2:] == [
         f"hermes-peer: submitted, waits for worker; `hermes-peer ticket {id} --wait` delivers it and shows the result"
     ]

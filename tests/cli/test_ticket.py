@@ -136,7 +136,7 @@ def test_what_nobody_submitted_and_misuse(quick: Inside) -> None:
         "no agent of this home submitted x\\u001b, or it was long ago; the id is what `hermes-peer submit` printed"
     )
     assert quick.refusal("ticket", "x", "cli", code=2).startswith("cli did not submit x")
-    assert "no agent named nobody is known here" in quick.refusal("ticket", "x", "nobody", code=3)
+    assert "no agent named nobody runs in this home" in quick.refusal("ticket", "x", "nobody", code=3)
     assert quick.refusal("ticket", "x", "--wait", "--items", code=2) == (
         "--items waits by itself: give --wait or --items"
     )

@@ -146,3 +146,23 @@ def test_deadlines_are_when_something_happens_and_there_are_none_after_the_end()
     assert w.now < w.la.deadline <= w.now + 5.0
     w.la.close(Reason.SHUTDOWN, "bye")
     assert w.la.deadline == float("inf") and w.la.ack_at is None
+
+
+def test_a_loaded_peer_is_sent_less_until_its_load_is_gone() -> None:
+    """Mission L7: what waits for the peer's load is opened by itself once a PING or PONG says that it is over."""
+    w = World().connect()
+    running = [w.sa.open() for _ in range(40)]
+    for stream in running:
+        w.sa.send(stream, b"work", True)
+    w.b.queue_ms = 800
+    w.tick(6.0)  # PING and PONG have passed
+    assert w.sa.places.ceiling == 16 and len(arrived(w.sb)) == 40  # nothing that runs is touched
+    late = [w.sa.open() for _ in range(5)]
+    ask = w.sa.open(reserved=True)
+    for stream in (*late, ask):
+        w.sa.send(stream, b"more", True)
+    w.pump()
+    assert len(arrived(w.sb)) == 41 and ask.id and not any(stream.id for stream in late)
+    w.b.queue_ms = 0
+    w.tick(6.0)
+    assert w.sa.places.ceiling == 128 and len(arrived(w.sb)) == 46

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_peer.core.config import Config
-from hermes_peer.core.places import PLACES_KEPT, Places, later
+from hermes_peer.core.places import CEILING_MIN, PLACES_KEPT, Places, later
 from hermes_peer.core.states import Half
 from hermes_peer.core.stream import Stream
 from hermes_peer.errors import ProtocolError
@@ -152,3 +152,22 @@ def test_silent_handlers_are_those_of_theirs_that_run_and_show_nothing() -> None
     mine = p.make(True)
     p.enter(mine)
     assert p.silent(3.0) == streams[:1]
+
+
+@pytest.mark.parametrize(
+    ("streams", "queue_ms", "ceiling"),
+    [(128, 0, 128), (128, 249, 128), (128, 250, 64), (128, 500, 32), (128, 750, 16), (128, 2**32 - 1, 16),
+     (20, 250, 16), (9, 9999, 9)],
+)  # fmt: skip
+def test_a_loaded_peer_is_sent_less(streams: int, queue_ms: int, ceiling: int) -> None:
+    config = Config(streams=streams)
+    p = Places(True, config, agreed(config, config))
+    p.heed(queue_ms)
+    assert p.ceiling == ceiling and not p.freed
+    ordinary = [p.enter(p.make(True)) for _ in range(200)]
+    assert ordinary.count(True) == ceiling - PLACES_KEPT
+    reserved = [p.enter(p.make(True, reserved=True)) for _ in range(200)]
+    assert reserved.count(True) == streams - (ceiling - PLACES_KEPT)  # exempt: all that is left
+    p.heed(0)
+    assert p.ceiling == streams and p.freed is (ceiling < streams)
+    assert CEILING_MIN >= 2 * PLACES_KEPT

@@ -8,6 +8,7 @@ import pytest
 
 import hermes_peer.crypto.seal as seal
 from hermes_peer.core.records import Records
+from hermes_peer.core.config import Config
 from hermes_peer.core.states import LinkState, Reason
 from hermes_peer.crypto.seal import SealError
 from hermes_peer.wire.frames import RECORD_PLAIN_MAX
@@ -35,6 +36,21 @@ def test_attack_26_rekey_in_mid_stream_loses_nothing_and_restarts_the_counter() 
     assert got == [b"%d" % n for n in range(500)]
     assert w.la._records is not None
     assert w.la._records._sealer.records < 128 < w.la._records.written
+
+
+@pytest.mark.attack(26)
+@pytest.mark.parametrize(("rekey_s", "keys"), [(3600.0, 1), (20.0, 4), (0.0, 16)])
+def test_attack_26_a_key_serves_no_longer_than_configured(rekey_s: float, keys: int) -> None:
+    w = World(a=node(A, "a", Config(rekey_s=rekey_s))).connect()
+    assert w.la._records is not None
+    stream, sealer, seen = w.sa.open(), w.la._records._sealer, set()
+    for n in range(1000):
+        w.sa.send(stream, b"%d" % n)
+        w.now += 0.08
+        w.pump()
+        seen.add(sealer._iv)
+        assert eat(w.sb) == [b"%d" % n] and not w.lb.done
+    assert abs(len(seen) - keys) <= 1
 
 
 @pytest.mark.usefixtures("early")

@@ -251,6 +251,7 @@ def good_messages() -> Iterator[tuple[str, bytes, Json]]:
         "event", "order.paid", "n-2", 2.5, "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7", 1_700_000_000_000
     )
     full.attempt, full.own_id, full.detach, full.idempotency_key = 2, True, True, "order-7"
+    full.parent_id = "53995c3f42cd8ad8"
     yield "OPEN with every member", encode_open(full, b"{}"), {"payload": {}}
     unknown = b'{"method":"m","message_id":"n-3","later":[1]}'
     yield (

@@ -139,8 +139,11 @@ async def test_closing_tells_who_waits(home: Path) -> None:
             await call
 
 
-async def test_a_silent_close_is_not_laid_to_a_wrong_key_alone(home: Path) -> None:
-    async with line(home) as (_, me, proxy, target):
-        proxy.on_chunk = lambda way, chunk: proxy.cut_soon()
+async def test_a_silent_close_is_not_laid_to_a_wrong_key_alone(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hermes_peer.runtime.backoff.FIRST_S", 0.02)
+    busy = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
+    target = f"hermes://{'ab' * 32}@127.0.0.1:{busy.sockets[0].getsockname()[1]}"
+    async with planner(home, listen=False, config=QUICK) as me:
         with pytest.raises(LinkError, match="without an answer: it is busy, or it does not hold the key"):
-            await me.call(target, "echo", {}, ttl=20)
+            await me.call(target, "echo", {})
+    busy.close()

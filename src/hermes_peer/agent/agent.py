@@ -14,26 +14,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_peer.agent import fanout
+from hermes_peer.agent.again import Again
 from hermes_peer.agent.asking import Asking
-from hermes_peer.agent.calling import Outgoing, make_envelope
+from hermes_peer.agent.calling import Outgoing, check_items, encode_payload, make_envelope
 from hermes_peer.agent.local import serve
 from hermes_peer.agent.offer import Offer
 from hermes_peer.agent.reach import reach
 from hermes_peer.agent.streams import Stream, StreamCall
 from hermes_peer.agent.tasks import TaskEnvelope, TaskHandle
 from hermes_peer.core.config import Config
-from hermes_peer.errors import SessionLost, Unavailable, UsageError
+from hermes_peer.errors import DeadlineExceeded, HermesError, SessionLost, Unavailable, UsageError
 from hermes_peer.runtime.contact import Contact
 from hermes_peer.runtime.threads import Threads
-from hermes_peer.wire import jsons
+from hermes_peer.wire.messages import Envelope
 
 if TYPE_CHECKING:
     from hermes_peer.agent.durable.ticket import Ticket
     from hermes_peer.agent.life import Life
     from hermes_peer.registry.record import Record
-
-RETRY_S = (0.0, 1.0, 2.0, 4.0)
-_EMPTY = b"{}"
 
 
 class HermesAgent(Offer):
@@ -121,10 +119,22 @@ class HermesAgent(Offer):
         if life is None:
             raise UsageError("the agent is not running: use `async with agent:` first")
         envelope = make_envelope(method, ttl, trace_id=trace_id, message_id=message_id)
-        data = jsons.encode(payload) if payload is not None else _EMPTY
-        deadlines = life.server.deadlines
+        return await self._call(life, target, envelope, encode_payload(payload), check_items(items), on_progress, retry)
+
+    async def _call(
+        self,
+        life: Life,
+        target: str,
+        envelope: Envelope,
+        data: bytes,
+        items: AsyncIterable[Any] | None = None,
+        on_progress: Callable[[Any], None] | None = None,
+        retry: bool = False,
+    ) -> Any:
+        deadlines, method = life.server.deadlines, envelope.method
         begun = now = life.loop.time()
         until = begun + envelope.ttl  # type: ignore[operator]
+        again: Again | None = None
         while True:
             contact = life.directory.route(target, now)
             if contact is None:
@@ -141,20 +151,11 @@ class HermesAgent(Offer):
                 outgoing.left()
                 raise
             except (SessionLost, Unavailable) as lost:
-                attempt = envelope.attempt
-                pause = RETRY_S[min(attempt, len(RETRY_S)) - 1]
-                if isinstance(lost, Unavailable):
-                    # It refused because it drains: another instance may take it, at once.
-                    may, pause = lost.reason == "draining" and life.directory.other(target, contact), 0.0
-                else:
-                    may = lost.ran == "no" or retry
-                late = life.loop.time() + pause >= until
-                if items is not None or not may or late or attempt > len(RETRY_S) or self._life is not life:
+                if again is None:
+                    again = Again(life, target, envelope, until, retry)
+                if items is not None or not await again.wait(lost, contact):
                     raise
-                await asyncio.sleep(pause)
                 now = life.loop.time()
-                envelope.attempt = attempt + 1
-                envelope.ttl = until - now
 
     def stream(
         self,
@@ -179,18 +180,25 @@ class HermesAgent(Offer):
         envelope = make_envelope(
             method, 86_400.0 if ttl is None else ttl, trace_id=trace_id, message_id=message_id, detach=detach
         )
-        data = jsons.encode(payload) if payload is not None else _EMPTY
+        data = encode_payload(payload)
+        check_items(items)
+        again: Again | None = None
 
-        async def open() -> StreamCall:
+        async def open(failed: StreamCall | None = None, error: HermesError | None = None) -> StreamCall:
+            nonlocal again
             life = self._running()
-            contact = await reach(life, target, life.loop.time() + envelope.ttl)  # type: ignore[operator]
+            if again is None:
+                again = Again(life, target, envelope, life.loop.time() + envelope.ttl)  # type: ignore[operator]
+            if failed is not None and error is not None and not await again.wait(error, failed.contact):
+                raise error
+            contact = await reach(life, target, again.until)
             self._fanout.check(method, data, contact, life.loop.time())
             assert contact.session is not None
             call = StreamCall(contact, contact.session, envelope, life.server.deadlines, on_progress=on_progress)
             call.begin(data, items)
             return call
 
-        return Stream(open, envelope.message_id, detach)
+        return Stream(open, envelope.message_id, detach, again=items is None)
 
     async def emit(
         self, target: str, event: str, payload: Any = None, *, ttl: float | None = None, durable: bool = False
@@ -207,13 +215,7 @@ class HermesAgent(Offer):
                 await ticket.result()
             return
         envelope = make_envelope(event, ttl, type="event")
-        data = jsons.encode(payload) if payload is not None else _EMPTY
-        contact = await reach(life, target, life.loop.time() + envelope.ttl)  # type: ignore[operator]
-        self._fanout.check(event, data, contact, life.loop.time())
-        assert contact.session is not None
-        outgoing = Outgoing(contact, contact.session, envelope, life.server.deadlines)
-        outgoing.begin(data)
-        await outgoing.wait()
+        await self._call(life, target, envelope, encode_payload(payload))
 
     async def call_contact(
         self, contact: Contact, method: str, payload: Any, *, ttl: float | None = None, reserved: bool = False
@@ -221,10 +223,16 @@ class HermesAgent(Offer):
         """Call over a given contact: an ask back, or the product's own methods. Raises what `call` raises."""
         life = self._running()
         envelope = make_envelope(method, ttl)
-        data = jsons.encode(payload) if payload is not None else _EMPTY
+        data = encode_payload(payload)
         session = contact.session
         if session is None:
-            session = await asyncio.wait_for(contact.ready(), envelope.ttl)
+            clock = asyncio.timeout(envelope.ttl)
+            try:
+                async with clock:
+                    session = await contact.ready()
+            except TimeoutError:
+                said = f"no link to {contact.name} within {envelope.ttl:.3g} s"
+                raise DeadlineExceeded("connect", said, origin="local", timer="connect") from None
         outgoing = Outgoing(contact, session, envelope, life.server.deadlines, reserved=reserved)
         outgoing.begin(data)
         return await outgoing.wait()

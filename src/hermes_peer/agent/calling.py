@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterable, Callable
 from typing import Any
 
+from hermes_peer.access.names import is_method_name, shown
 from hermes_peer.agent.context import CURRENT, new_ids
 from hermes_peer.core.session import Session
 from hermes_peer.core.states import Half
@@ -27,7 +28,10 @@ CANCELLED = b'{"code":1,"reason":"cancelled","message":"the caller gave the call
 EXPIRED = b'{"code":3,"reason":"ttl","message":"the ttl is spent"}'
 _OK = messages.RESPONSE_HEAD
 _OK_SIZE = len(_OK)
+OBJECT = ord("{")
 _now_ms = time.time_ns
+_NAMES_MAX = 4096
+_known_names: set[str] = set()  # method names that were found to be some
 
 
 def make_envelope(
@@ -43,6 +47,8 @@ def make_envelope(
 
     Raises CallError (DeadlineExceeded) if nothing is left.
     """
+    if not isinstance(method, str) or method not in _known_names:
+        check_method(method)
     check_call(ttl, trace_id, message_id)
     request = CURRENT.get()
     if request is not None:
@@ -56,7 +62,7 @@ def make_envelope(
     elif ttl <= 0:
         raise DeadlineExceeded("ttl", "no time is left for this call", origin="local", trace_id=trace_id)
     id, trace, span = new_ids()
-    return Envelope(
+    envelope = Envelope(
         type,  # type: ignore[arg-type]
         method,
         message_id or id,
@@ -68,6 +74,9 @@ def make_envelope(
         bool(message_id),
         detach,
     )
+    if request is not None and trace_id == request.trace_id:  # the edge of the trace's tree (mission L19)
+        envelope.parent_id = request.span_id
+    return envelope
 
 
 def check_call(ttl: Any, trace_id: Any, message_id: Any, idempotency_key: Any = "") -> None:
@@ -81,6 +90,40 @@ def check_call(ttl: Any, trace_id: Any, message_id: Any, idempotency_key: Any = 
         _check_id("a message_id", message_id)
     if idempotency_key:
         _check_id("an idempotency_key", idempotency_key)
+
+
+def check_method(method: Any) -> None:
+    """Raises UsageError for what cannot be a method; "" is the agent's default one."""
+    if not isinstance(method, str) or (method and not is_method_name(method)):
+        raise UsageError(
+            f"which method? {shown(method)} cannot be one: a method is segments of a-z, 0-9 and _ joined by dots "
+            "(example: orders.create)"
+        )
+    if len(_known_names) >= _NAMES_MAX:
+        _known_names.clear()
+    _known_names.add(method)
+
+
+def check_items(items: Any) -> Any:
+    """Gives `items` back. Raises UsageError for what cannot be iterated as they come."""
+    if items is not None and not hasattr(items, "__aiter__"):
+        raise UsageError(
+            f"items= takes an async iterator, such as an async generator that yields, not {type(items).__name__}"
+        )
+    return items
+
+
+def encode_payload(payload: Any) -> bytes:
+    """The payload's JSON; None stands for {}. Raises UsageError for what is no object, or has no JSON form."""
+    if payload is None:
+        return b"{}"
+    try:
+        data = jsons.encode(payload)
+    except (TypeError, ValueError) as bad:
+        raise UsageError(f"this cannot be sent: {bad}") from None
+    if data[0] != OBJECT:
+        raise UsageError(f"the payload is a JSON object, such as a dict, not {type(payload).__name__}")
+    return data
 
 
 def _check_id(what: str, id: Any) -> None:

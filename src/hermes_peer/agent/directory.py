@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from hermes_peer.access.names import check_agent_name
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("hermes_peer.trust")
 FRESH_S = 2.0  # how long a look-up holds: by then an instance that began is chosen, too
 ROUTES_MAX = 4096
+LINKED, UNLINKED, DRAINING = range(3)
 
 
 OWN_WORK = frozenset({"hermes.settle", "hermes.resume", "hermes.cancel"})  # they serve the submitting key only
@@ -141,9 +142,9 @@ class Directory:
             found = self._known(target)  # an agent that began a moment ago
         if not found:
             raise LinkError(self._unknown(target), reason="address")
-        contacts = sorted(found.values(), key=lambda c: (c.pump is None, c.session is None, _load(c)))
-        live = [c for c in contacts if c.pump is not None]
-        self._keep_route(target, live or contacts, now)
+        contacts = sorted(found.values(), key=lambda c: (_rank(c), c.session is None, _load(c)))
+        rank = _rank(contacts[0])  # one that drains is no route as long as there is another to be dialled
+        self._keep_route(target, [c for c in contacts if _rank(c) == rank], now)
         return contacts
 
     def _known(self, target: str) -> dict[bytes, Contact]:
@@ -186,11 +187,15 @@ class Directory:
             contact.find_addresses = record.places
         return contact
 
-    def other(self, target: str, contact: Contact) -> bool:
-        """Whether another instance of `target` has a line and takes calls."""
+    def other(self, target: str, contact: Contact, refused: Collection[Contact] = ()) -> bool:
+        """After `contact` refused since it drains: whether there is another instance of `target` that may take calls,
+        linked or yet to be dialled, besides those that `refused`."""
+        if contact.pump is not None and contact.pump.link is not None:
+            beat = contact.pump.link.heartbeat
+            beat.load = beat.load._replace(accepting=False)  # its word may have come before its heartbeat's
         self._routes.pop(target, None)
         routes = self.find(target, 0.0)
-        return any(c is not contact and c.pump is not None and not _load(c)[0] for c in routes)
+        return any(c is not contact and c not in refused and _rank(c) != DRAINING for c in routes)
 
     def all(self) -> list[Record]:
         """Every living record that this home may know (mission M5)."""
@@ -199,12 +204,13 @@ class Directory:
     def _unknown(self, target: str) -> str:
         own = " (only this agent itself has that name)" if target == self._own_name else ""
         try:
-            names = sorted({record.agent_id for record in self.all()})
+            own_key = self._own.hex()
+            names = sorted({record.agent_id for record in self.all() if record.fingerprint != own_key})
         except OSError as error:
             return f"no agent named {target} is known here{own}: the registry cannot be read ({error})"
-        running = f"running: {', '.join(names)}" if names else "no agent is running"
+        running = f"running: {', '.join(names)}" if names else "no other agent is running"
         return (
-            f"no agent named {target} is known here{own}; {running}; for one on another machine: "
+            f"no agent named {target} runs in this home{own}: start it first; {running}; for one on another machine: "
             f"'hermes-peer trust add FINGERPRINT name={target} at=hermes://HOST:PORT'"
         )
 
@@ -304,6 +310,14 @@ class Directory:
         contact = self._by_key(address.fingerprint)
         contact.find_addresses = lambda: [address]
         return contact
+
+
+def _rank(contact: Contact) -> int:
+    """Who has a line and takes calls, before who may be dialled, before who drains."""
+    if contact.pump is None:
+        return UNLINKED
+    link = contact.pump.link
+    return LINKED if link is None or link.heartbeat.load.accepting else DRAINING
 
 
 def _load(contact: Contact) -> tuple[bool, int, int]:

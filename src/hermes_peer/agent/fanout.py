@@ -12,6 +12,7 @@ MOST = 7
 WITHIN_S = 10.0
 KEPT = 16_384  # calls remembered at the most, in each of two halves
 
+_Target = frozenset[str] | bytes
 _Name = tuple[str, int]  # the method and the payload's hash: the payload itself is not kept
 
 
@@ -22,15 +23,17 @@ class Guard:
     __slots__ = ("_last", "_new", "_old", "_only", "_since")
 
     def __init__(self) -> None:
-        self._only: bytes | None = b""  # the one agent called so far; None: there were several
+        self._only: _Target | None = b""  # the one agent called so far; None: there were several
         self._last: tuple[str, bytes, float] | None = None
         self._since = 0.0
-        self._new: dict[_Name, dict[bytes, float]] = {}
-        self._old: dict[_Name, dict[bytes, float]] = {}
+        self._new: dict[_Name, dict[_Target, float]] = {}
+        self._old: dict[_Name, dict[_Target, float]] = {}
 
     def check(self, method: str, payload: bytes, contact: Contact, now: float) -> None:
         """Count one call. Raises UsageError for the eighth distinct agent that gets the same within 10 s."""
-        key = contact.peer.fingerprint
+        # By the name that was granted: instances of one name share its load, and are one agent.
+        peer = contact.peer
+        key = peer.names or peer.fingerprint
         if self._only == key:
             self._last = method, payload, now
             return
@@ -43,7 +46,7 @@ class Guard:
                 self._count(self._last[0], self._last[1], first, self._last[2])
         self._count(method, payload, key, now)
 
-    def _count(self, method: str, payload: bytes, key: bytes, now: float) -> None:
+    def _count(self, method: str, payload: bytes, key: _Target, now: float) -> None:
         if method.startswith("hermes."):
             return
         if now - self._since > WITHIN_S or len(self._new) >= KEPT:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from hermes_peer.errors import DeadlineExceeded
+from hermes_peer.errors import DeadlineExceeded, LinkError
 from hermes_peer.runtime.contact import Contact
 
 if TYPE_CHECKING:
@@ -29,11 +29,19 @@ async def reach(life: Life, target: str, until: float) -> Contact:
     while True:
         contacts = life.directory.find(target, life.loop.time())
         best = contacts[0]
-        if best.session is not None and best.pump is not None:
+        if best.session is not None and best.pump is not None:  # the first has a line: it takes calls, or none does
             for other in contacts[1:AT_ONCE]:
                 other.invite()
             return best
-        found = await _first(life, contacts[:AT_ONCE], until)
+        draining = [c for c in contacts if c.pump is not None]  # they have lines, and come last
+        try:
+            found = await _first(life, contacts[: len(contacts) - len(draining)][:AT_ONCE], until)
+        except LinkError:
+            if not draining:
+                raise
+            found = None
+        if found is None:  # the one that drains says so itself
+            found = next((c for c in draining if c.pump is not None), None)
         if found is not None and found.session is not None:  # else it was lost in this very turn
             return found
         if life.loop.time() >= until:

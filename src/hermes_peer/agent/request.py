@@ -18,12 +18,23 @@ if TYPE_CHECKING:
 
 
 class Request:
-    """`message_id`, `trace_id`, `attempt`, `method`, `caller`, `payload`, `ttl_left`, `items`, `ask`, `progress`.
+    """`message_id`, `trace_id`, `span_id`, `attempt`, `method`, `caller`, `payload`, `ttl_left`, `items`, `ask`, `progress`.
 
     Source: sdk, section "An agent and a caller"; mission L18, L19, M8.
     """
 
-    __slots__ = ("_inbound", "_payload", "_value", "attempt", "emitted", "message_id", "method", "task_id", "trace_id")
+    __slots__ = (
+        "_inbound",
+        "_payload",
+        "_value",
+        "attempt",
+        "emitted",
+        "message_id",
+        "method",
+        "span_id",
+        "task_id",
+        "trace_id",
+    )
 
     def __init__(self, inbound: Inbound, payload: bytes) -> None:
         self._inbound = inbound
@@ -34,6 +45,7 @@ class Request:
         self._value: Any = _UNREAD
         self.message_id = envelope.message_id
         self.trace_id = envelope.trace_id
+        self.span_id = envelope.span_id
         self.attempt = envelope.attempt
         self.method = envelope.method
         self.task_id = ""  # of the TaskEnvelope, in a task's handler

@@ -14,7 +14,7 @@ from typing import Any
 
 from hermes_peer.agent.calling import Outgoing
 from hermes_peer.agent.inbound import read_item
-from hermes_peer.errors import Cancelled, ProtocolError, UsageError
+from hermes_peer.errors import Cancelled, ProtocolError, SessionLost, Unavailable, UsageError
 from hermes_peer.wire import messages
 
 CREDIT_STEP = 8 * 1024
@@ -23,7 +23,7 @@ CREDIT_STEP = 8 * 1024
 class StreamCall(Outgoing):
     """The owner of a stream whose items are read: what came and was not taken yet."""
 
-    __slots__ = ("_taken", "ended", "index", "items", "reading", "waiter")
+    __slots__ = ("_taken", "began", "ended", "index", "items", "reading", "waiter")
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -32,6 +32,7 @@ class StreamCall(Outgoing):
         self.waiter: asyncio.Future[None] | None = None
         self.reading = True
         self.ended = False
+        self.began = self.contact.endpoint.loop.time()
         self._taken = 0
 
     def message(self, body: bytes, fin: bool, cost: int) -> None:
@@ -41,6 +42,7 @@ class StreamCall(Outgoing):
             if len(body) < messages.ITEM_HEAD or int.from_bytes(body[1:9], "big") != index or fin:
                 raise ProtocolError(f"an item came where item {index} belongs")
             self.index = index + 1
+            self.stream.seen_at = self.session.places.now
             if self.reading:
                 self.items.append((body, cost))
                 waiter = self.waiter
@@ -84,13 +86,13 @@ class StreamCall(Outgoing):
             self.contact.nudge()
 
 
-Open = Callable[[], Coroutine[Any, Any, StreamCall]]
+Open = Callable[..., Coroutine[Any, Any, StreamCall]]  # anew: after which call, and which error of it
 
 
 class Stream:
     """An async iterator of items, and an async context manager that cancels the handler if it is left early.
 
-    `message_id`, `offset` (items taken), `await result()` (what the handler returned, or `Final`).
+    `message_id`, `offset` (items taken), `silent_s`, `await result()` (what the handler returned, or `Final`).
     Raises CallError if the handler failed, SessionLost if the peer's process is gone; a cut line raises nothing.
     """
 
@@ -99,11 +101,14 @@ class Stream:
         open: Open,
         message_id: str,
         detach: bool = False,
+        *,
+        again: bool = False,
     ) -> None:
         self.message_id = message_id
         self.offset = 0
         self._open = open
         self._detached = detach
+        self._again = again  # it may be begun anew, while nothing has come
         self._call: StreamCall | None = None
         self._opening: asyncio.Task[StreamCall] | None = None
         self._closed = False
@@ -119,9 +124,13 @@ class Stream:
         while not items:
             if call.ended:
                 error = call.future.exception()
-                if error is not None:
+                if error is None:
+                    raise StopAsyncIteration
+                if not self._may_again(call, error):
                     raise error
-                raise StopAsyncIteration
+                call = await self._start()
+                items = call.items
+                continue
             if self._closed:
                 raise StopAsyncIteration
             if call.waiter is not None:
@@ -136,18 +145,38 @@ class Stream:
         call.took(cost)
         return read_item(body)
 
+    @property
+    def silent_s(self) -> float | None:
+        """Seconds since the handler last showed life: by an item, or by the sign that its side gives while it is silent
+        (about every 5 s; a lost line delays it). None before the stream began, and once it has ended."""
+        call = self._call
+        if call is None or call.ended or not call.stream.id:
+            return None
+        return max(0.0, call.contact.endpoint.loop.time() - max(call.began, call.stream.seen_at))
+
     async def result(self) -> Any:
         """The final value, once the stream has ended. Items that nobody took are passed over."""
-        call = self._call or await self._start()
-        if call.reading and call.waiter is None:
-            call.discard()
-        try:
-            await asyncio.shield(call.future)
-        except asyncio.CancelledError:
-            if call.future.cancelled():
-                raise Cancelled("cancelled", "the stream was closed before its end") from None
-            raise
-        return call.future.result()
+        while True:
+            call = self._call or await self._start()
+            if call.reading and call.waiter is None:
+                call.discard()
+            try:
+                return await asyncio.shield(call.future)
+            except asyncio.CancelledError:
+                if call.future.cancelled():
+                    raise Cancelled("cancelled", "the stream was closed before its end") from None
+                raise
+            except (SessionLost, Unavailable) as error:
+                if not self._may_again(call, error):
+                    raise
+
+    def _may_again(self, call: StreamCall, error: BaseException) -> bool:
+        """Whether to go on with a new call, which may be the work of another reader: nothing of this one came."""
+        if not self._again or self._closed or call.index or not isinstance(error, SessionLost | Unavailable):
+            return False
+        if self._call is call:
+            self._call, self._opening = None, asyncio.ensure_future(self._open(call, error))
+        return True
 
     def detach(self) -> None:
         """Leave the handler running: closing this stream no longer cancels it; its items are passed over."""

@@ -195,7 +195,7 @@ def _message(body: bytes) -> tuple[dict[str, Any], bytes]:
             envelope, payload = messages.split_envelope(body)
         except ProtocolError:  # it goes on in the next frame
             return said, body[5:]
-        for field in ("type", "method", "message_id", "trace_id", "ttl"):
+        for field in ("type", "method", "message_id", "trace_id", "span_id", "parent_id", "ttl"):
             if value := getattr(envelope, field):
                 said[field] = value
         return said, payload

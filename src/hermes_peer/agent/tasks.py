@@ -281,7 +281,14 @@ class TaskHandle:
         self._reading = True
         try:
             while True:
-                message = read_item(await anext(self._items))
+                try:
+                    item = await anext(self._items)
+                except UsageError:
+                    raise  # two read at once: the other one goes on
+                except Exception:  # the end, or an error of the call; not the reader's own cancellation
+                    self._over()
+                    raise
+                message = read_item(item)
                 if isinstance(message, ProgressEvent):
                     return message
                 if message is not None:
@@ -295,14 +302,25 @@ class TaskHandle:
             if not self._reading:
                 async for _ in self:
                     pass
-            self._result = read_result(await self.stream.result())
-            self._done()
+            try:
+                self._result = read_result(await self.stream.result())
+            except Exception:
+                self._over()
+                raise
+            self._over()
         return self._result
 
     async def aclose(self) -> None:
         """Leave the task; the worker is cancelled unless it has ended."""
-        self._done()
+        self._over()
         await self.stream.aclose()
+
+    def _over(self) -> None:
+        done, self._done = self._done, lambda: None  # once: the id may be taken by another task then
+        done()
+
+    def __del__(self) -> None:
+        self._over()
 
     async def __aenter__(self) -> Self:
         return self

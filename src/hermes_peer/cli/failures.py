@@ -54,8 +54,7 @@ def sentence(error: BaseException) -> str:
         after = f" (try again in {error.retry_after:g} s)" if error.retry_after else ""
         return out.shown(f"{error}{after}")
     if isinstance(error, HermesError):
-        dialled = isinstance(error, LinkError) and error.reason == "dial"
-        return out.shown(f"{error}; check that the agent runs there" if dialled else str(error))
+        return out.shown(str(error))
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename else ""
         return out.shown(f"{place}{error.strerror or error}; HERMES_PEER_DEBUG=1 shows where")

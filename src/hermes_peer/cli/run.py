@@ -70,8 +70,8 @@ def run(
       hermes-peer run calculator.py --http 127.0.0.1:8080
     """
     path, wanted = split(file)
-    door: dict[str, Any] = {"bind": http, "cert": http_cert, "key": http_key, "hosts": http_host, "origins": http_origin}
-    door = {name: value for name, value in {**door, "rate": http_rate}.items() if value is not None}
+    asked = {"bind": http, "cert": http_cert, "key": http_key, "hosts": http_host, "origins": http_origin}
+    door = {name: value for name, value in {**asked, "rate": http_rate}.items() if value is not None}
     if reload:
         from hermes_peer.cli.reload import keep_running
 

@@ -183,6 +183,7 @@ class Link:
             return
         assert self.session is not None and self._records is not None
         self._records.bare_in = not self.sealed
+        self._records.rekey_s = self.session.config.rekey_s
         self.session.receive(plain[HEADER_SIZE + len(body) :], now, self._frame)
 
     def agreed(self, settings: Settings, sealed: bool, now: float) -> None:
@@ -220,7 +221,7 @@ class Link:
     def _heard(self, ping: frames.Ping) -> None:
         self.heartbeat.load = Load(ping.in_flight, ping.queue_ms, ping.accepting, ping.links)
         if self.session is not None:
-            self.session.sender.acked(ping.ack)
+            self.session.heard(ping.ack, ping.queue_ms)
 
     def _closed(self, close: frames.Close) -> bool:
         reason = reason_of(close.code)

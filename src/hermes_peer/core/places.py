@@ -14,6 +14,8 @@ from hermes_peer.errors import ProtocolError
 from hermes_peer.wire.frames import MASK32, Flag
 
 PLACES_KEPT = 8  # for asks and the product's own methods
+CEILING_MIN = 2 * PLACES_KEPT
+LOADED_MS = 250
 TELL_EARLY = 32
 SYN = int(Flag.SYN)
 
@@ -31,6 +33,7 @@ class Places:
         "_high",
         "_next_id",
         "_settings",
+        "ceiling",
         "forgotten",
         "freed",
         "granted",
@@ -59,6 +62,7 @@ class Places:
         self.opened = 0
         self.opened_peer = 0
         self.open_mine = 0
+        self.ceiling = settings.send_streams  # how many of ours may be open at once: less while the peer is loaded
         self.spare = config.spare  # what growing windows share
         self._next_id = 1 if originator else 2
         self._high = 0
@@ -70,8 +74,8 @@ class Places:
 
     def enter(self, stream: Stream) -> bool:
         """Give one of our streams its id, if there is a place for it on both sides."""
-        kept = 0 if stream.reserved else PLACES_KEPT
-        if self.opened >= self.limit - kept or self.open_mine >= self._settings.send_streams - kept:
+        kept, most = (0, self._settings.send_streams) if stream.reserved else (PLACES_KEPT, self.ceiling)
+        if self.opened >= self.limit - kept or self.open_mine >= most - kept:
             return False
         while not self._next_id or self._next_id in self.streams:
             self._next_id = (self._next_id + 2) & MASK32
@@ -120,6 +124,14 @@ class Places:
         self.granted += 1
         if self.granted - self.told >= TELL_EARLY or self.told - self.opened_peer <= TELL_EARLY:
             self.tell = True
+
+    def heed(self, queue_ms: int) -> None:
+        """The peer's newest load: halve what we have open at once for each 250 ms that its work waits (mission L7)."""
+        most = self._settings.send_streams
+        ceiling = max(most >> queue_ms // LOADED_MS, min(most, CEILING_MIN))
+        if ceiling > self.ceiling:
+            self.freed = True
+        self.ceiling = ceiling
 
     def raise_limit(self, limit: int) -> bool:
         if limit <= self.limit:

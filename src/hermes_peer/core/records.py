@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hermes_peer.crypto.handshake import Outcome
-from hermes_peer.crypto.seal import Opener, Sealer
+from hermes_peer.crypto.seal import SEND_MS, Opener, Sealer
 from hermes_peer.wire import frames
 from hermes_peer.wire.frames import HEADER_SIZE, RECORD_PLAIN_MAX, Type
 
@@ -18,13 +18,14 @@ _REKEY = frames.encode(Type.REKEY)
 
 
 class Records:
-    """`bare_in`, `bare_out`: from here on this direction carries its frames as they are."""
+    """`bare_in`, `bare_out`: from here on this direction carries its frames as they are. `rekey_s`: of our own key."""
 
-    __slots__ = ("_opener", "_sealer", "bare_in", "bare_out", "read", "written")
+    __slots__ = ("_opener", "_sealer", "bare_in", "bare_out", "read", "rekey_s", "written")
 
     def __init__(self, outcome: Outcome, now: float) -> None:
         self.bare_in = self.bare_out = False
         self.read = self.written = 0
+        self.rekey_s = SEND_MS / 1000
         self._sealer = Sealer(outcome.send_secret, int(now * 1000))
         self._opener = Opener(outcome.receive_secret)
 
@@ -43,7 +44,7 @@ class Records:
         if self.bare_out:
             return plain
         sealer = self._sealer
-        if sealer.records & 63 != 63 or not sealer.due(int(now * 1000)):
+        if sealer.records & 63 != 63 or not sealer.due(int(now * 1000), int(self.rekey_s * 1000)):
             return sealer.seal(plain)
         if len(plain) + HEADER_SIZE > RECORD_PLAIN_MAX:
             data = sealer.seal(plain) + sealer.seal(_REKEY)

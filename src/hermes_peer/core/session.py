@@ -79,6 +79,11 @@ class Session:
             if not stream.queue:
                 self._warm.append(stream)
 
+    def heard(self, ack: int, queue_ms: int) -> None:
+        """What a PING or PONG of the peer says of the session: how far it has read, how loaded it is."""
+        self.sender.acked(ack)
+        self.places.heed(queue_ms)
+
     # ------------------------------------------------------------------ links come and go
     def attach(self) -> tuple[int, int]:
         """A link begins to carry the session. Returns our marks for its LINK: (recv_next, send_next)."""

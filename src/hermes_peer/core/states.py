@@ -126,7 +126,6 @@ class Reason(IntEnum):
     ABUSE = 16  # too many frames that move nothing
     LOST = 17  # the transport ended
     PROOF = 18  # the handshake failed; the other side is told nothing
-    TOO_LONG = 19  # the session grew past what its counters carry
     EXPIRED = 20  # nobody came back within the resume window
 
 

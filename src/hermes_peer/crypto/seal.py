@@ -91,11 +91,18 @@ class Sealer:
         header = _header(_PREFIX, counter, size + TAG_SIZE)
         return header + self._encrypt((self._iv ^ counter).to_bytes(12, "big"), plain, header)
 
-    def due(self, now: int) -> bool:
-        """True once this direction should be rekeyed: 2^20 records, 16 GiB, or an hour (`now` in ms)."""
+    def due(self, now: int, most_ms: int = SEND_MS) -> bool:
+        """True once this direction should be rekeyed: 2^20 records, 16 GiB, or an hour (`now` in ms).
+
+        `most_ms`: another time than the hour; never below twice what the other side bears.
+        """
         if self.started is None:
             self.started = now
-        return self.records >= SEND_RECORDS or self.bytes >= SEND_BYTES or now - self.started >= SEND_MS
+        return (
+            self.records >= SEND_RECORDS
+            or self.bytes >= SEND_BYTES
+            or now - self.started >= max(most_ms, 2 * REKEY_INTERVAL_MS)
+        )
 
     def rekey(self, now: int | None = None) -> None:
         """Go on under the next key; call right after sealing the record that ends with REKEY."""

@@ -67,7 +67,9 @@ async def dial(address: Address, make_sink: MakeSink) -> None:
     try:
         await _module(address).dial(address, make_sink)
     except OSError as error:
-        raise LinkError(f"cannot connect to {address.endpoint}: {reason(error)}") from None
+        raise LinkError(
+            f"cannot connect to {address.endpoint}: {reason(error)}; check that the agent runs there"
+        ) from None
 
 
 async def listen(address: Address, make_sink: MakeSink) -> Listener:

@@ -52,6 +52,7 @@ class Envelope(msgspec.Struct, omit_defaults=True, gc=False):
     idempotency_key: str = ""
     round: int = 0  # rises when an operator sends a dead letter again: run what had failed
     items: int = 0  # on END of durable work: how many stream items there are
+    parent_id: str = ""  # the span_id of the request whose handler makes this call; empty at the root of a trace
 
 
 _encode = msgspec.json.Encoder().encode
@@ -101,7 +102,7 @@ def check_envelope(envelope: Envelope) -> str:
         and len(envelope.span_id) <= ID_MAX
         and envelope.attempt >= 1
         and envelope.type in OPENING
-        and not envelope.idempotency_key
+        and not (envelope.idempotency_key or envelope.parent_id)
         and (envelope.message_id + envelope.span_id).isascii()
         and (envelope.message_id + envelope.span_id).isprintable()
     ):
@@ -110,6 +111,7 @@ def check_envelope(envelope: Envelope) -> str:
         ("message_id", envelope.message_id),
         ("trace_id", envelope.trace_id),
         ("span_id", envelope.span_id),
+        ("parent_id", envelope.parent_id),
         ("idempotency_key", envelope.idempotency_key),
     ):
         if len(value) > ID_MAX:

@@ -11,7 +11,6 @@ import pytest
 from hermes_peer import CallError
 from hermes_peer.agent.durable import entry as entry_file
 from hermes_peer.agent.durable import lane, retry
-from hermes_peer.agent.reach import reach
 from hermes_peer.errors import Cancelled, LinkError, RateLimited
 from hermes_peer.journal.values import SentState
 from tests.agent.durable.rig import (
@@ -206,14 +205,13 @@ async def test_one_unreachable_instance_holds_up_nobody(home: Path) -> None:
 async def test_a_draining_instance_passes_it_on(home: Path) -> None:
     async with planner(home) as me, worker(home, slot=1) as one:
         await (await me.submit("worker", "plain", {})).result()
-        async with worker(home, slot=2) as two_:
-            while not me._running().directory.other("worker", contact_of(me, one)):
-                await reach(me._running(), "worker", asyncio.get_running_loop().time() + 5)  # it invites the second
-                await asyncio.sleep(0.01)
-            one._running().server.draining = True
-            tickets = [await me.submit("worker", "plain", {}) for _ in range(4)]
+        one._running().server.draining = True  # it refuses, and nobody has heard yet that it ends
+        tickets = [await me.submit("worker", "plain", {}) for _ in range(4)]
+        _, box = await me._running().durable.open()
+        await until(lambda: all(entry.refused for entry in box.entries.values()))
+        async with worker(home, slot=2) as other:
             assert [await ticket.result() for ticket in tickets] == ["ran"] * 4
-            assert len(one.started) == 1 and len(two_.started) == 4
+            assert len(one.started) == 1 and len(other.started) == 4
             one._running().server.draining = False
 
 
