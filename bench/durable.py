@@ -5,8 +5,8 @@ other workloads. Called by hand. Needs what `bench/requirements.txt` says, and t
 
 JetStream does the same with file store and `sync_interval: always`: the request is published to a work queue (its
 acknowledgement is awaited), the worker publishes the reply to a second stream (awaited), then acknowledges the request;
-the caller's durable consumer gets the reply and acknowledges it. Debian's nats-server (2.9) does not know that setting: it
-acknowledges before the disk has it, and the table says so; `--nats-server PATH` names a newer one.
+the caller's durable consumer gets the reply and acknowledges it. Debian's nats-server (2.9) does not know that setting
+and acknowledges before the disk has it, as the table says; `--nats-server PATH` names a newer one.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ async def child(role: str, *arguments: str) -> Any:
     assert process.stdout is not None and process.stdin is not None
     try:
         async with asyncio.timeout(20):
-            yield json.loads(await process.stdout.readline())
+            ready = json.loads(await process.stdout.readline())
+        yield ready
     finally:
         process.stdin.close()
         await process.wait()

@@ -14,7 +14,7 @@ LEFT_OUT = {"hermes-peer", "pip", "setuptools", "wheel"}
 def main() -> None:
     found = {d.metadata["Name"].lower().replace("_", "-"): d.version for d in metadata.distributions()}
     lines = [f"{name}=={version}" for name, version in sorted(found.items()) if name not in LEFT_OUT]
-    head = "# Exact versions for development and CI; made by `make lock`. The library's own ranges are in pyproject.toml.\n"
+    head = "# Exact versions for development and CI; made by `make lock`. The library's ranges are in pyproject.toml.\n"
     Path("requirements.lock").write_text(head + "\n".join(lines) + "\n")
     print(f"{len(lines)} packages")
 

@@ -229,3 +229,20 @@ def test_the_cache_is_bounded_whatever_a_stranger_asks(policy, monkeypatch):
     before = len(running._verdicts)
     ask(running, method="x" * 100_000)
     assert len(running._verdicts) == before
+
+
+def test_the_word_public_is_what_its_author_marked_so(policy):
+    running = policy(rule(caller='"door:loopback"', method='"public"'))
+
+    def word(method, public, names=("door:loopback",)):
+        return running.verdict(frozenset(names), "", False, "worker", method, public).allowed
+
+    assert word("text.shout", True) and not word("text.shout", False)
+    assert word("text.shout", True), "one question is not answered by what another was told"
+    assert word("public", True) and not word("public", False), "a method of that name is nothing special"
+    assert not word("text.shout", True, names=("door:other",))
+    denied = policy(rule(method='"public"') + rule(method='"text.*"', allow="false"))
+    assert not denied.verdict(frozenset({"x"}), "", False, "worker", "text.shout", True).allowed
+    closed = policy(rule(method='"**"') + rule(method='"public"', allow="false"))
+    assert not closed.verdict(frozenset({"x"}), "", False, "worker", "a", True).allowed
+    assert closed.verdict(frozenset({"x"}), "", False, "worker", "a", False).allowed

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from hermes_peer import HermesAgent, Request, SessionLost, Unavailable
 from hermes_peer.agent import again
+from hermes_peer.agent.again import Again
+from hermes_peer.agent.calling import make_envelope
+from hermes_peer.core.session import Session
 from hermes_peer.core.states import Reason
 from tests.agent.rig import planner, two, worker
 from tests.loops import until
@@ -29,29 +32,45 @@ def end_session(me: HermesAgent) -> None:
         life.endpoint.end_session(contact, Reason.SHUTDOWN, "enough")
 
 
-async def test_three_retries_each_after_its_pause(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(again, "RETRY_S", (0.1, 0.2, 0.3))
+async def test_three_retries_each_after_its_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr(again.asyncio, "sleep", sleep)
+    life: Any = SimpleNamespace(loop=SimpleNamespace(time=lambda: 100.0 + sum(slept)))
+    life.agent = SimpleNamespace(_life=life)
+    contact: Any = object()
+    lost, ran = SessionLost("gone", ran="no"), SessionLost("gone", ran="unknown")
+    envelope = make_envelope("m", 30)
+    one = Again(life, "worker", envelope, 130.0)
+    assert [await one.wait(lost, contact) for _ in range(5)] == [True, True, True, False, False]
+    assert slept == [1, 2, 4]
+    assert (envelope.attempt, envelope.ttl) == (4, 30 - 7)
+    assert not await Again(life, "worker", make_envelope("m", 30), 130.0).wait(ran, contact)
+    assert await Again(life, "worker", make_envelope("m", 30), 130.0, harmless=True).wait(ran, contact)
+    slept.clear()
+    assert not await Again(life, "worker", make_envelope("m", 30), 101.0).wait(lost, contact)  # no time is left
+    assert not await Again(life, "worker", make_envelope("m", 30), 130.0).wait(Unavailable("full"), contact)
+    assert not slept
+
+
+async def test_a_call_that_provably_did_not_run_is_made_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(again, "RETRY_S", (0.01,))
     async with two(home) as (served, me):
-        begun: list[float] = []
-
-        @served.method("lose")
-        async def lose(request: Request) -> None:
-            begun.append(time.monotonic())
-            assert request.attempt == len(begun)
-            served._life.loop.call_soon(end_session, me)
-            await asyncio.sleep(30)
-
-        with pytest.raises(SessionLost):
-            await me.call("worker", "lose", {}, retry=True, ttl=20)
-        assert len(begun) == 4
-        pauses = [later - earlier for earlier, later in zip(begun, begun[1:], strict=False)]
-        assert [pause >= least for pause, least in zip(pauses, again.RETRY_S, strict=True)] == [True] * 3
-        begun.clear()
-        with pytest.raises(SessionLost):  # it may have run
-            await me.call("worker", "lose", {})
-        with pytest.raises(SessionLost):
-            await anext(me.stream("worker", "lose", {}))
-        assert len(begun) == 2
+        await me.call("worker", "echo", {})
+        real, fates = Session.fate, ["no", "no", "no"]
+        monkeypatch.setattr(Session, "fate", lambda self, stream: fates.pop() if fates else real(self, stream))
+        life = me._running()
+        for call in (me.call("worker", "sleep", {"s": 0.05}), me.stream("worker", "sleep", {"s": 0.05}).result()):
+            waiting = asyncio.ensure_future(call)
+            before = len(served.started)
+            await until(lambda before=before: len(served.started) > before)
+            for contact in life.endpoint.contacts.values():
+                life.endpoint.end_session(contact, Reason.SHUTDOWN, "enough")
+            assert await waiting == "slept"
+        assert len(fates) == 1
 
 
 def more(agent: Any) -> Any:

@@ -287,7 +287,7 @@ async def test_a_stream_of_a_worker_that_goes_away_says_how_far_it_came(home: Pa
 
 async def test_how_long_a_handler_has_shown_nothing(home: Path) -> None:
     """Mission L13: a silent handler that lives is shown alive; a line that stands still is not."""
-    async with two(home, config=QUICK) as (served, me):
+    async with two(home, config=QUICK) as (_, me):
         assert await me.call("worker", "echo", {}) == {}
         await asyncio.sleep(0.15)  # the time of the link's last byte is not that of a stream that opens later
         stream = me.stream("worker", "silent")

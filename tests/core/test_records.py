@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import hermes_peer.crypto.seal as seal
-from hermes_peer.core.records import Records
 from hermes_peer.core.config import Config
+from hermes_peer.core.records import Records
 from hermes_peer.core.states import LinkState, Reason
 from hermes_peer.crypto.seal import SealError
 from hermes_peer.wire.frames import RECORD_PLAIN_MAX

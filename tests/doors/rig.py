@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -366,6 +367,16 @@ def _without_version(meta: dict[str, Any]) -> dict[str, Any]:
 # ---------------------------------------------------------------- programs
 
 
+def patient(test: Any) -> Any:
+    """A coroutine test that waits for programs: they may take their time on a busy machine."""
+
+    @functools.wraps(test)
+    def run(**arguments: Any) -> None:
+        asyncio.run(asyncio.wait_for(test(**arguments), 120))
+
+    return run
+
+
 def need(program: str, how: str) -> str:
     """The path of a program. Without it a test is skipped, but fails in CI, where it must be installed."""
     found = shutil.which(program)
@@ -377,7 +388,7 @@ def need(program: str, how: str) -> str:
     return found
 
 
-async def run(*words: str, input: bytes | None = None, seconds: float = 15, code: int | None = 0, **env: str) -> str:
+async def run(*words: str, input: bytes | None = None, seconds: float = 60, code: int | None = 0, **env: str) -> str:
     """The output of a program that runs beside us. Its exit code must be `code`, unless that is None."""
     process = await asyncio.create_subprocess_exec(
         *words,

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from hermes_peer.access.tokens import add_token
-from tests.doors.rig import Rig, Talk, doors, message, need, run, task
+from tests.doors.rig import Rig, Talk, doors, message, need, patient, run, task
 from tests.loops import case
 
 SOAK = os.environ.get("HERMES_TEST_SOAK") == "1"
@@ -35,10 +35,11 @@ def need_package(name: str) -> None:
 
 
 async def curl(*words: str, code: int | None = 0) -> str:
-    return await run(need("curl", "apt-get install curl"), "-sS", "--max-time", "10", *words, code=code)
+    return await run(need("curl", "apt-get install curl"), "-sS", "--max-time", "30", *words, code=code)
 
 
 @case("HPC-052", "HPC-055", "HPC-056", "HPC-058")
+@patient
 async def test_curl(home: Path, tmp_path: Path) -> None:
     async with doors(home) as door:
         body = json.dumps(task())
@@ -106,6 +107,7 @@ async def test_escapes_and_raw_text_mean_the_same(home: Path) -> None:
 # ---------------------------------------------------------------- Python
 
 
+@patient
 async def test_requests(home: Path) -> None:
     need_package("requests")
     async with doors(home) as door:
@@ -164,6 +166,7 @@ await new Promise(done => { socket.onclose = done; socket.close(); });
 
 
 @case("HPC-062")
+@patient
 async def test_node(home: Path) -> None:
     node = need("node", "apt-get install nodejs")
     async with doors(home) as door:
@@ -245,13 +248,14 @@ class Page:
             stderr=nowhere,
         )
         try:
-            return await asyncio.wait_for(self._seen, 15)
+            return await asyncio.wait_for(self._seen, 60)
         finally:
             process.terminate()
             await process.wait()
 
 
 @pytest.mark.attack(64, 65, 66)
+@patient
 async def test_a_page_of_another_origin(home: Path, tmp_path: Path) -> None:
     need("chromium", "apt-get install chromium")
     async with doors(home) as door:
@@ -283,6 +287,7 @@ request = function() i = i + 1; return wrk.format(nil, nil, nil, bodies[i % #bod
 """
 
 
+@patient
 async def test_wrk(home: Path, tmp_path: Path) -> None:
     wrk = need("wrk", "apt-get install wrk")
     async with doors(home) as door:
@@ -301,6 +306,7 @@ async def test_wrk(home: Path, tmp_path: Path) -> None:
         assert wrong is not None and 0.4 < int(wrong[1]) / done < 0.6  # the bad half is answered 400, no more
 
 
+@patient
 async def test_schemathesis(home: Path) -> None:
     need_package("schemathesis")
     async with doors(home) as door:
@@ -308,10 +314,10 @@ async def test_schemathesis(home: Path) -> None:
             door.agent.remove_method(name)  # what it would call with any number at all
         program = Path(sys.executable).with_name("schemathesis")
         out = await run(
-            str(program), "run", f"{door.base}/hermes/v1/openapi.json", "--max-examples", "20", "--seed", "1",
-            "--generation-database", "none", "--request-timeout", "5", "--no-color",
+            str(program), "run", f"{door.base}/hermes/v1/openapi.json", "--max-examples", "10", "--seed", "1",
+            "--generation-database", "none", "--request-timeout", "20", "--no-color",
             "--checks", "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance",
-            seconds=19, code=None, HYPOTHESIS_STORAGE_DIRECTORY=str(home / "hypothesis"),
+            seconds=90, code=None, HYPOTHESIS_STORAGE_DIRECTORY=str(home / "hypothesis"),
         )  # fmt: skip
         assert "No issues found" in out, out[-3000:]
 
@@ -387,7 +393,7 @@ async def silent_task(behind: Rig, seconds: float) -> None:
         body = json.dumps(message("sleep", {"s": seconds}, ttl=seconds + 60))
         out = await run(
             need("curl", "apt-get install curl"), "-sSN", "-H", TYPE, "-H", "Accept: text/event-stream", "-d", body,
-            behind.url, seconds=seconds + 15,
+            behind.url, seconds=seconds + 60,
         )  # fmt: skip
         answer = out.rpartition('"result":"')[2].partition('"')[0]
         return answer
@@ -395,6 +401,7 @@ async def silent_task(behind: Rig, seconds: float) -> None:
     assert await asyncio.gather(by_socket(), by_events()) == ["slept", "slept"]
 
 
+@patient
 async def test_behind_nginx(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its patience lowered to a second, our heartbeats with it."""
     monkeypatch.setattr("hermes_peer.doors.posting.BEAT_S", 0.25)

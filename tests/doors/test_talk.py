@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 from pathlib import Path
@@ -14,7 +15,7 @@ from hermes_peer.access.tokens import add_token
 from hermes_peer.agent import local
 from hermes_peer.doors import talk as talks
 from hermes_peer.wire.invoke import Type
-from tests.doors.rig import TRACE, Talk, doors, http, message
+from tests.doors.rig import TRACE, Binary, Talk, demo, doors, http, message
 from tests.doors.test_websocket import closed, handshake
 from tests.loops import until
 
@@ -157,6 +158,25 @@ async def test_who_gives_no_sign_is_dead(home: Path) -> None:
     async with doors(home, http={"heartbeat_s": 0.1, "dead_s": 0.3}) as door:
         line = await handshake(door)  # it answers neither pings nor heartbeats
         assert await closed(line) in (talks.DEAD, 1011)
+
+
+async def test_silence_is_death_where_there_are_no_pings(home: Path) -> None:
+    home.mkdir()
+    agent = demo(home, socket={"path": home / "s", "heartbeat_s": 0.05, "dead_s": 0.3})
+    async with agent:
+        silent, lively = [await Binary.open(str(home / "s")) for _ in range(2)]
+        assert (await silent.next(Type.HEARTBEAT)).meta.msg_type == 8
+        heard = 0
+        while not silent.reader.at_eof():
+            await lively.next(Type.HEARTBEAT)
+            lively.send(msg_type=Type.HEARTBEAT_ACK)
+            heard += 1
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(silent.reader.read(65536), 0.001)
+        lively.send("calculator", {"expression": "1"})
+        assert (await lively.next(Type.TASK_RESULT)).payload["result"] == 1 and heard > 2
+        await silent.close()
+        await lively.close()
 
 
 async def test_goodbye_waits_for_what_runs(home: Path) -> None:

@@ -6,6 +6,7 @@ Knows: the command of examples/node and what it prints. Refuses to know: how eit
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import json
 import shutil
@@ -204,11 +205,10 @@ async def test_another_key_than_the_one_dialled_meets_silence(tmp_path: Path) ->
 async def test_the_agents_next_keys_are_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rekeys = []
     renew = seal.Sealer.rekey
-    monkeypatch.setattr(seal, "SEND_MS", 1100)
     monkeypatch.setattr(seal.Sealer, "rekey", lambda self, now=None: rekeys.append(now) or renew(self, now))
-    async with worker(tmp_path) as w:
-        code, answers, said = await w.call("count", {"n": 1000, "pause": 0.002})
-        assert (code, said, len(answers)) == (0, "", 1001)
+    async with worker(tmp_path, config=dataclasses.replace(FEW, rekey_s=2.0)) as w:
+        code, answers, said = await w.call("count", {"n": 2100, "pause": 0.002})
+        assert (code, said, len(answers)) == (0, "", 2101)
     assert len(rekeys) >= 2
 
 

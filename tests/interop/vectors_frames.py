@@ -28,6 +28,7 @@ from hermes_peer.errors import CallError, Code, ProtocolError, error_body
 from hermes_peer.wire import frames, messages
 from hermes_peer.wire.frames import Close, CloseMode, Credit, Flag, Link, Ping, Refuse, Type, encode
 from hermes_peer.wire.messages import Envelope, Kind, check_envelope, encode_open, pack_item, split_envelope
+from hermes_peer.wire.objects import Party, decode_object, encode_object
 from tests.core.rig import World
 
 PATH = Path(__file__).parents[2] / "conformance" / "vectors" / "frames.json"
@@ -49,6 +50,11 @@ ABOUT_MESSAGES = (
     "`at` says who receives a bad message: `caller` waits for the answer of a stream whose next item has index 0, "
     "`called` has read an OPEN without FIN and waits for item 0, `opened` reads the first message of a stream. "
     "`ends` says what that costs: the link (CLOSE(PROTOCOL)) or the call alone (an error, of code `code`)."
+)
+
+ABOUT_OBJECTS = (
+    "Messages as one JSON object each (messages, section 6), and what they say. `envelope` leaves out what has its "
+    "default."
 )
 
 Json = dict[str, Any]
@@ -270,6 +276,15 @@ def good_messages() -> Iterator[tuple[str, bytes, Json]]:
     yield "PROGRESS", messages.PROGRESS_HEAD + msgspec.json.encode(progress), {"value": progress}
 
 
+def objects_of_messages() -> Iterator[tuple[str, bytes]]:
+    from_, to = Party("planner", "planner-1", "hermes://10.0.0.1:7891"), Party("worker")
+    envelope = Envelope("request", "text.shout", "n-1", 2.5, "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7")
+    envelope.timestamp, envelope.parent_id = 1_700_000_000_000, "53995c3f42cd8ad8"
+    yield "a request", encode_object(envelope, b'{"text":"a"}', from_=from_, to=to, version="2.1")
+    answer = Envelope("error", message_id="n-1", timestamp=1_700_000_000_020)
+    yield "an error, signed", encode_object(answer, msgspec.json.encode(ERROR), from_=to, to=from_, signature="…")
+
+
 def bad_messages() -> Iterator[tuple[str, str, bytes, bool, str, str]]:
     """(name, at, message, fin, ends, reason)."""
 
@@ -379,6 +394,11 @@ def build() -> Json:
         if ends == "call":
             one["code"] = int(Code.ERROR_INTERNAL if at == "caller" else Code.ERROR_INVALID_REQUEST)
         noise.append(one)
+    objects = []
+    for name, data in objects_of_messages():
+        envelope, payload, from_, to = decode_object(data)
+        told: Json = {"envelope": envelope, "payload": msgspec.Raw(payload), "from": from_, "to": to}
+        objects.append({"name": name, "object": data, **json.loads(msgspec.json.encode(told))})
     whole = {
         "about": ABOUT,
         "frames": good,
@@ -387,6 +407,8 @@ def build() -> Json:
         "messages": talk,
         "about_bad_messages": ABOUT_MESSAGES,
         "bad_messages": noise,
+        "about_objects": ABOUT_OBJECTS,
+        "objects": objects,
     }
     return json.loads(json.dumps(whole, default=plain_of))  # type: ignore[no-any-return]
 

@@ -15,6 +15,7 @@ from hermes_peer import HermesAgent, LinkError, SessionLost
 from hermes_peer.core.config import Config
 from hermes_peer.runtime import contact as contacts
 from hermes_peer.testing.proxy import FaultProxy
+from hermes_peer.wire.address import Address
 from tests.agent.rig import planner, quiet, worker
 from tests.loops import both_loops, case, until
 
@@ -141,9 +142,10 @@ async def test_closing_tells_who_waits(home: Path) -> None:
 
 async def test_a_silent_close_is_not_laid_to_a_wrong_key_alone(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hermes_peer.runtime.backoff.FIRST_S", 0.02)
-    busy = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
-    target = f"hermes://{'ab' * 32}@127.0.0.1:{busy.sockets[0].getsockname()[1]}"
-    async with planner(home, listen=False, config=QUICK) as me:
-        with pytest.raises(LinkError, match="without an answer: it is busy, or it does not hold the key"):
-            await me.call(target, "echo", {})
-    busy.close()
+    async with await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0) as busy:
+        address = Address.tcp("127.0.0.1", busy.sockets[0].getsockname()[1])
+        async with planner(home, listen=False, config=QUICK) as me:
+            contact = me._life.endpoint.contact(bytes.fromhex("ab" * 32))  # type: ignore[union-attr]
+            contact.find_addresses = lambda: [address]
+            with pytest.raises(LinkError, match="without an answer: it is busy, or it does not hold the key"):
+                await contact.ready()

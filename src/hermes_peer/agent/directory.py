@@ -138,7 +138,7 @@ class Directory:
             self._keep_route(target, [contact], now)
             return [contact]
         found = self._known(target)
-        if not found and self.reload()[0]:
+        if all(_rank(c) == DRAINING for c in found.values()) and self.reload()[0]:
             found = self._known(target)  # an agent that began a moment ago
         if not found:
             raise LinkError(self._unknown(target), reason="address")

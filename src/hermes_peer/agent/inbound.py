@@ -28,6 +28,7 @@ from hermes_peer.errors import (
     Code,
     DeadlineExceeded,
     ProtocolError,
+    Unavailable,
     UsageError,
 )
 from hermes_peer.runtime.contact import Contact
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from hermes_peer.agent.serving import Server
 
 _END_OF_THREAD = object()
+PATIENCE = 0.9  # the part of the ttl for which a thread is waited for
 
 
 class Inbound:
@@ -138,17 +140,35 @@ class Inbound:
                 await close()
         return None
 
-    async def _thread(self, call: Callable[[], Any]) -> Any:
-        """Run in a thread. A thread cannot be cancelled: its place stays taken until it has really ended."""
+    async def _thread(self, call: Callable[[], Any], patient: bool = False) -> Any:
+        """Run in a thread. A thread cannot be cancelled: its place stays taken until it has really ended.
+
+        Raises Unavailable (threads_full) if none became free in time, unless `patient`; then it has not run.
+        """
         server = self.server
-        work = server.agent.threads.submit(contextvars.copy_context().run, call)
+        threads = server.agent.threads
+        work = threads.submit(contextvars.copy_context().run, call)
+        refusal: list[Unavailable] = []
+        timer = None
+        if threads.waiting and not patient:
+            left = (self.deadline - server.loop.time()) * PATIENCE  # the rest is for the refusal's way
+            timer = server.loop.call_later(left, self._no_thread, work, refusal)
         try:
             return await asyncio.wrap_future(work)
         except asyncio.CancelledError:
+            if refusal and self.stopped is None:
+                raise refusal[0] from None
             if not work.done():
                 self._held = True
                 work.add_done_callback(self._thread_ended)
             raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _no_thread(self, work: Future[Any], refusal: list[Unavailable]) -> None:
+        if work.cancel():
+            refusal.append(self.server.threads_full(self._index_out == 0))
 
     def _thread_ended(self, work: Future[Any]) -> None:
         loop = self.server.loop
@@ -179,7 +199,7 @@ class Inbound:
             if stepping and self._held:
                 self._after_step = close
             else:
-                await self._thread(close)
+                await self._thread(close, patient=True)
 
     def emit(self, value: Any) -> None:
         """Send one item. Raises CallError for what has no JSON form (HPC-048), or is over the size limit."""

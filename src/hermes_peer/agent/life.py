@@ -95,6 +95,7 @@ class Life:
         )
         self.directory.endpoint = self.endpoint
         self.endpoint.noticed = agent.link_noticed
+        self.endpoint.queued_ms = lambda: agent.threads.queue_ms
         self.durable = Durable(self)
         self.doors: list[Any] = []
         self._presence: Presence | None = None

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 class Request:
-    """`message_id`, `trace_id`, `span_id`, `attempt`, `method`, `caller`, `payload`, `ttl_left`, `items`, `ask`, `progress`.
+    """`message_id`, `trace_id`, `span_id`, `attempt`, `method`, `caller`, `payload`, `ttl_left`, `items`, `ask`,
+    `progress`.
 
     Source: sdk, section "An agent and a caller"; mission L18, L19, M8.
     """

@@ -69,6 +69,7 @@ def status(agent: HermesAgent, life: Life) -> dict[str, Any]:
         "instance": life.instance,
         "fingerprint": life.slot.fingerprint,
         "addresses": [str(a) for a in life.addresses],
+        "doors": [door.address for door in life.doors],
         "pid": os.getpid(),
         "python": platform.python_version(),
         "product": f"hermes-peer/{__version__}",

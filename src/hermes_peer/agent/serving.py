@@ -53,6 +53,7 @@ class Server:
         self.locals = Locals(self)
         self._allowed: set[tuple[Any, frozenset[str], Method]] = set()  # what the matrix has said yes to
         self.draining = False
+        self._told_of_threads = False
         self.served = 0
 
     def serve(self, contact: Contact, stream: Stream, body: bytes, fin: bool, cost: int) -> None:
@@ -172,6 +173,20 @@ class Server:
         for inbound in list(self.running):
             if inbound.method is not None and not self.agent.allows(inbound.contact, inbound.method.name):
                 inbound.stop(PermissionDenied("policy", "a rule that allowed this call was taken back"))
+
+    def threads_full(self, retryable: bool) -> Unavailable:
+        """No thread became free for a plain `def` handler within its ttl. Said in the log once."""
+        threads = self.agent.threads
+        if not self._told_of_threads:
+            self._told_of_threads = True
+            log.warning(
+                "all %d threads for plain def handlers are taken, and %d calls wait: let slow handlers be async def, "
+                "or give them up earlier",
+                threads.alive,
+                threads.waiting,
+            )
+        said = f"all threads of {self.agent.name} are taken by other calls: this one did not begin in time"
+        return Unavailable("threads_full", said, retryable=retryable)
 
     def whose(self, code: CodeType) -> str:
         """The method whose handler is this code; empty if it is of none."""

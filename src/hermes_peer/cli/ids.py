@@ -10,17 +10,7 @@ from typing import Annotated
 import typer
 
 from hermes_peer.cli import options, out
-
-
-def stable_agent_id(service: str, env: str, host: str) -> str:
-    """The first 16 bytes of SHA-256 of "service-env-host", written as a UUID of version 4 (mission I8)."""
-    import hashlib
-    import uuid
-
-    digest = bytearray(hashlib.sha256(f"{service}-{env}-{host}".encode()).digest()[:16])
-    digest[6] = digest[6] & 0x0F | 0x40
-    digest[8] = digest[8] & 0x3F | 0x80
-    return str(uuid.UUID(bytes=bytes(digest)))
+from hermes_peer.wire.invoke import stable_agent_id
 
 
 def id_(

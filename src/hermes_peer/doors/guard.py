@@ -24,6 +24,7 @@ quiet.setLevel(logging.WARNING)
 HEAD_MAX = 64 * 1024  # bytes of a request's head
 HEAD_S = 10.0  # from a request's first byte, or the connection's beginning, to the end of its head
 GRACE_S = 0.05  # an idle connection is closed this much later, if nothing has come meanwhile (HPC-056)
+LINGER_S = 1.0  # what still comes is dropped for so long after a last word, which a reset would take along
 FLUSH_S = 30.0  # for the rest of an answer to be read before the connection is cut
 FRAGMENTS_MAX = 4096  # of one WebSocket message
 MESSAGE_S = 30.0  # from a WebSocket message's first byte to its last
@@ -39,6 +40,7 @@ class GuardedHttp(HttpToolsProtocol):
         self._in_head = True
         self._timer: asyncio.TimerHandle | None = None
         self._asked = False
+        self._cutting = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -51,7 +53,7 @@ class GuardedHttp(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
         self._asked = False
-        if self.parser is None or self.transport.is_closing():
+        if self.parser is None or self._cutting or self.transport.is_closing():
             return
         if self._in_head:
             if self._timer is None:
@@ -128,7 +130,7 @@ class GuardedHttp(HttpToolsProtocol):
         """Answer what never became a request, and close. A request that came whole before it gets its answer first."""
         self._disarm()
         cycle = self.cycle
-        if self.transport.is_closing():
+        if self._cutting or self.transport.is_closing():
             return
         if cycle is not None and not cycle.response_complete:
             if not cycle.more_body:
@@ -144,7 +146,12 @@ class GuardedHttp(HttpToolsProtocol):
                 % (status, reason.replace("_", " ").encode(), len(body))
                 + body
             )
-        self.transport.close()
+        self._cutting = True
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+            self.loop.call_later(LINGER_S, self.transport.close)
+        else:
+            self.transport.close()
         self.loop.call_later(FLUSH_S, self.transport.abort)
 
 

@@ -53,6 +53,7 @@ def requeue(row: Sent, o: op.Requeue) -> Sent:
         why="",
         next_try_ms=o.now_ms,
         expires_ms=o.expires_ms,
+        offset=0,
         requeued_ms=o.now_ms,
         requeued_by=o.by,
         keep_until_ms=0,

@@ -67,6 +67,7 @@ class Endpoint:
         self.redial_limit = redial_limit
         self.refused: dict[str, int] = {}  # inbound links that were not wanted, by reason
         self.stalls = 0
+        self.queued_ms: Callable[[], int] = lambda: 0  # how long work waits elsewhere than in the loop
         self.linked: Callable[[Pump], None] | None = None  # hears of each new link before its first byte
         self.noticed: Callable[[Contact, str, str, float], None] = lambda contact, what, text, seconds: None
         self._locals = itertools.count()
@@ -249,7 +250,7 @@ class Endpoint:
         if now - planned > STALL_S:
             self.stalls += 1
             log.warning("the event loop stood still for %.1f s: %s blocks it", now - planned, culprit or "a handler")
-        self.node.queue_ms = int(max(0.0, now - planned) * 1000)
+        self.node.queue_ms = int(max(0.0, now - planned) * 1000) + self.queued_ms()
         self.node.tick(now)
         self._node_events()
         for contact in list(self.contacts.values()):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextvars
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
@@ -31,11 +32,17 @@ class Threads(Executor):
         self._queue: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._idle = threading.Semaphore(0)
+        self._moved = [0.0]  # when something was last taken from the queue, or came into an empty one
 
     @property
     def waiting(self) -> int:
         """How many wait for a thread (HPC-029: a full pool queues, and is seen to)."""
         return self._queue.qsize()
+
+    @property
+    def queue_ms(self) -> int:
+        """How long no thread has become free although work waits."""
+        return int((time.monotonic() - self._moved[0]) * 1000) if self._queue.qsize() else 0
 
     @property
     def alive(self) -> int:
@@ -44,11 +51,13 @@ class Threads(Executor):
     def submit(self, fn: Callable[..., Any], /, *args: Any, **keywords: Any) -> Future[Any]:
         future: Future[Any] = Future()
         with self._lock:
+            if not self._queue.qsize():
+                self._moved[0] = time.monotonic()
             self._queue.put((future, fn, args, keywords))
             if not self._idle.acquire(blocking=False) and len(self._threads) < self._most:
                 thread = threading.Thread(
                     target=contextvars.Context().run,  # nothing of whoever happened to be first
-                    args=(_work, self._queue, self._idle),
+                    args=(_work, self._queue, self._idle, self._moved),
                     name=f"{self._name}-{len(self._threads)}",
                     daemon=True,
                 )
@@ -70,7 +79,7 @@ class Threads(Executor):
             work.put(None)
 
 
-def _work(work: queue.SimpleQueue[_Work | None], idle: threading.Semaphore) -> None:
+def _work(work: queue.SimpleQueue[_Work | None], idle: threading.Semaphore, moved: list[float]) -> None:
     while True:
         try:
             item = work.get_nowait()
@@ -79,6 +88,7 @@ def _work(work: queue.SimpleQueue[_Work | None], idle: threading.Semaphore) -> N
             item = work.get()
         if item is None:
             return
+        moved[0] = time.monotonic()
         future, fn, args, keywords = item
         del item
         if future.set_running_or_notify_cancel():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from hermes_peer import CallError
 from hermes_peer.agent.durable import entry as entry_file
 from hermes_peer.agent.durable import lane, retry
-from hermes_peer.errors import Cancelled, LinkError, RateLimited
+from hermes_peer.errors import Cancelled, LinkError, RateLimited, SessionLost
 from hermes_peer.journal.values import SentState
 from tests.agent.durable.rig import (
     Clocks,
@@ -182,7 +183,7 @@ async def test_what_was_sent_and_never_answered_is_not_called_unrun(home: Path, 
 
 async def test_a_handler_that_overstays_its_ttl_is_answered_so(home: Path) -> None:
     async with two(home) as (me, served):
-        error = await ended(await me.submit("worker", "held", {}, ttl=0.3))
+        error = await ended(await me.submit("worker", "held", {}, ttl=1.0))
         assert (error.reason, len(served.started)) == ("ttl", 1)
 
 
@@ -337,3 +338,17 @@ async def test_a_handler_that_takes_no_notice_does_not_hold_the_end_up(home: Pat
         async with asyncio.timeout(2):
             await served.aclose()
         free.set()
+
+
+@pytest.mark.parametrize(("said", "blind", "free"), [("no", False, True), ("unknown", True, False)])
+async def test_only_what_provably_never_ran_may_go_to_another(home: Path, said: Any, blind: bool, free: bool) -> None:
+    async with planner(home) as me:
+        ticket = await me.submit("worker", "plain", {})
+        _, box = await me._running().durable.open()
+        entry, line = box.entries[ticket.message_id], box._lanes["worker"]
+        call: Any = SimpleNamespace(contact=SimpleNamespace(peer=SimpleNamespace(fingerprint=b"p" * 32)))
+        box.flying[b"p" * 32] = 1
+        ended_so = asyncio.get_running_loop().create_future()
+        ended_so.set_exception(SessionLost("the session was lost", ran=said))
+        line._ended(entry, call, ended_so)
+        assert (entry.blind, entry.free) == (blind, free)

@@ -120,6 +120,26 @@ async def test_a_stream_without_contract_is_not_tried_again_once_it_was_read(hom
         me._running().durable.outbox.consumed_all(ticket.message_id)
 
 
+async def test_a_replayed_stream_is_read_from_its_beginning(home: Path) -> None:
+    """What the failed run had yielded and what the new one yields are two streams."""
+    async with two(home) as (me, served):
+        runs: list[int] = []
+
+        @served.method("breaks.late")
+        async def breaks_late() -> AsyncIterator[Any]:
+            runs.append(1)
+            for i in range(100):
+                yield [len(runs), i]
+            if len(runs) == 1:
+                raise CallError("nope", "broken")
+
+        ticket = await me.submit("worker", "breaks.late", {})
+        got, _ = await until_error(ticket)
+        assert got == [[1, i] for i in range(100)]
+        await me._running().durable.outbox.replay(ticket.message_id, "operator")  # type: ignore[union-attr]
+        assert await read(ticket) == [[2, i] for i in range(100)]
+
+
 async def test_a_reader_goes_on_over_a_retry_of_an_idempotent_stream(home: Path) -> None:
     async with two(home) as (me, served):
         runs = []

@@ -27,6 +27,7 @@ class Entry:
         self.next_try = 0.0
         self.call: Delivery | None = None
         self.busy = False  # an answer or an end is on the way to the disk
+        self.over = False  # its end is on the disk
         self.blind = False  # it was sent, and no answer tells what became of that
         self.free = False  # whoever it was sent to has refused it unprocessed: it may go to another
         self.refused = b""  # by whom, last
@@ -45,6 +46,13 @@ class Entry:
     def dies(self) -> float:
         """When it is given up (the loop's clock). What was accepted has an end over there, which may be on its way."""
         return self.expires + (LATE_S if self.accepted.done() else 0.0)
+
+    def tell(self, row: Sent) -> None:
+        """This is how it ended."""
+        if not self.accepted.done():
+            self.accepted.set_result(None)
+        if not self.done.done():
+            self.done.set_result(row)
 
     def fail(self, error: BaseException) -> None:
         """Nobody will ever know here: tell whoever waits."""

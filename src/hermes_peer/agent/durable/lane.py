@@ -189,7 +189,7 @@ class Lane:
         entry.busy = False
         session = contact.session
         left = entry.expires - self._loop.time()
-        if session is None or contact.pump is None or entry.done.done() or (left <= 0 and not entry.accepted.done()):
+        if session is None or contact.pump is None or entry.over or (left <= 0 and not entry.accepted.done()):
             self._back(contact)
             return
         envelope = msgspec.structs.replace(entry.envelope, ttl=max(0.001, left), span_id=new_span())
@@ -237,7 +237,7 @@ class Lane:
         self._back(call.contact)
         if entry.call is call:
             entry.call = None
-        if future.cancelled() or entry.done.done() or entry.busy or not self._life.running:
+        if future.cancelled() or entry.over or entry.busy or not self._life.running:
             return
         if error is None:
             entry.busy = True

@@ -208,10 +208,17 @@ class Outbox:
 
     # ------------------------------------------------------------------ ends
     async def finish(self, entry: Entry, operation: op.MarkDone | op.MarkDead) -> None:
-        """Store how it ended and tell whoever waits. What cannot be stored is asked for again later."""
+        """Store how it ended and tell whoever waits. What cannot be stored is asked for again later.
+
+        A result is told while it is on its way to the disk: the receiver keeps it until we have it. A death is told
+        once it is stored, as nobody else knows of it.
+        """
         entry.busy = True
+        stored = self.journal.commit(operation)
+        if isinstance(operation, op.MarkDone):
+            entry.tell(msgspec.structs.replace(entry.row, state=SentState.DONE, outcome=operation.outcome))
         try:
-            await self.journal.commit(operation)
+            await stored
         except JournalError as error:
             if not self.stopped(error):
                 log.warning("the end of %s could not be stored: %s", entry.id, error)
@@ -233,10 +240,7 @@ class Outbox:
             row = msgspec.structs.replace(entry.row, state=SentState.DEAD, why=operation.why)
         entry.row = row
         self._leave(entry)
-        if not entry.accepted.done():
-            entry.accepted.set_result(None)
-        if not entry.done.done():
-            entry.done.set_result(row)
+        entry.tell(row)
         if row.state is SentState.DEAD:
             self._tell_watchers(row)
         self.settling.add(row)
@@ -248,6 +252,7 @@ class Outbox:
         entry.fail(JournalError(f"the row of {entry.id} is not in the journal any more: {error}"))
 
     def _leave(self, entry: Entry) -> None:
+        entry.over = True
         self.entries.pop(entry.id, None)
         lane = self._lanes.get(entry.row.target)
         if lane is not None:
