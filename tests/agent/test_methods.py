@@ -274,8 +274,11 @@ def test_nothing_marked(obj: Any) -> None:
 
 
 def test_marks_that_cannot_be() -> None:
+    def often() -> None: ...
+
+    marked = method("x", contract="often")(often)
     with pytest.raises(UsageError, match="contract= is"):
-        method("x", contract="often")(plain)
+        collect(marked)
     with pytest.raises(UsageError, match=r'a method needs a name: @method\("text.shout"\)'):
         method(plain)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="marks functions, not a property"):
