@@ -57,7 +57,7 @@ class Door:
         self._starting = asyncio.Lock()
         self._holding: AsyncIterator[None] | None = None
         self._lived = False  # the agent has run: who ended it had a reason
-        room = {
+        self._rooms = room = {
             f"{BASE}/invoke": _Room(self, {"POST": self._invoke}),
             f"{BASE}/describe": _Room(self, {"GET": self._describe}),
             f"{BASE}/openapi.json": _Room(self, {"GET": self._openapi}),
@@ -84,7 +84,9 @@ class Door:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not self._lived and scope["type"] != "lifespan":
             await self._start()
-        await self._router(scope, receive, send)
+        if scope["type"] == "http" and not scope.get("root_path") and (room := self._rooms.get(scope["path"])):
+            return await room(scope, receive, send)  # what a router would find by trying each
+        return await self._router(scope, receive, send)
 
     async def _start(self) -> None:
         """Mounted in an app whose lifespan knows nothing of us: the first request starts the agent.
