@@ -51,8 +51,9 @@ SEEDS ?= 20000
 sim: $(READY) ## the simulator over 20,000 seeds (SEEDS=…)
 	@$(BIN)/python -m hermes_peer.testing.simulator --seeds $(SEEDS) --jobs 2 $(ARGS)
 
-soak: $(READY) ## the long forms: every byte offset, 20 s stops, all planted bugs, 400 power cuts
-	@HERMES_FAULT_FULL=1 HERMES_PEER_SIM=all HERMES_CUTS=400 $(BIN)/python -m pytest tests/fault tests/testing tests/journal $(ARGS)
+soak: $(READY) ## the long forms: every byte offset, 20 s stops, all planted bugs, 400 power cuts, 3 silent minutes
+	@HERMES_FAULT_FULL=1 HERMES_PEER_SIM=all HERMES_CUTS=400 HERMES_TEST_SOAK=1 \
+		$(BIN)/python -m pytest tests/fault tests/testing tests/journal tests/doors $(ARGS)
 
 crash: $(READY) ## real processes killed with SIGKILL, 200 times at random and at every failpoint
 	@$(BIN)/python -m tests.fault.crash $(ARGS)

@@ -164,7 +164,8 @@ async def test_what_waits_for_a_place_is_ended_when_its_time_is_over(home: Path,
         assert served.started == ["a", "c"]
 
 
-async def test_a_timer_that_is_not_needed_any_more_holds_nothing(home: Path) -> None:
+@pytest.mark.parametrize("loop_kind", ["asyncio"])  # uvloop shows nobody its timers
+async def test_a_timer_that_is_not_needed_any_more_holds_nothing(home: Path, loop_kind: str) -> None:
     async with worker(home) as served:
         loop: Any = asyncio.get_running_loop()
         for i in range(30):
