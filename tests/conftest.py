@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,3 +18,12 @@ def own_runtime_folder() -> Iterator[None]:
         patch.setenv("XDG_RUNTIME_DIR", folder)
         patch.setenv("HERMES_PEER_HOME", str(Path(folder) / "home"))
         yield
+
+
+@pytest.fixture(autouse=True)
+def own_log_level() -> Iterator[None]:
+    """A command that ran in this process has set how much the library says."""
+    log = logging.getLogger("hermes_peer")
+    level = log.level
+    yield
+    log.setLevel(level)

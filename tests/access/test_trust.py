@@ -1,6 +1,8 @@
 """Who is trusted: the fingerprint decides, a deny wins, a broken file changes nothing (attacks 8, 12, 58)."""
 
+import errno
 import os
+from pathlib import Path
 
 import pytest
 
@@ -109,6 +111,24 @@ def test_a_broken_file_keeps_the_last_good_content(home, trust_text):
     assert trust.reload_if_changed() and not trust.grant(C, NOW).allowed and trust.grant(A, NOW).allowed
     trust_text("")
     assert trust.reload_if_changed() and trust.problem is None and not trust.grant(A, NOW).allowed
+
+
+@pytest.mark.case("HPC-091")
+def test_without_descriptors_nobody_loses_trust(home, trust_text, monkeypatch):
+    trust_text(pin(A, "worker"))
+    (home.trust_dir / "c.toml").write_text(pin(C, "helper"))
+    trust = Trust(home)
+
+    def full(*args):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as out_of:
+        out_of.setattr(Path, "iterdir", full)
+        out_of.setattr(os, "open", full)
+        trust_text(pin(A, "worker") + pin(B, "late"))
+        assert not trust.reload_if_changed() and "Too many open files" in trust.problem
+        assert trust.grant(A, NOW).allowed and trust.grant(C, NOW).allowed
+    assert trust.reload_if_changed() and trust.problem is None and trust.grant(B, NOW).allowed
 
 
 def test_broken_at_the_start(home, trust_text):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hermes_peer.cli.ids import stable_agent_id
+from hermes_peer.wire.invoke import stable_agent_id
 from tests.cli.conftest import Place
 
 

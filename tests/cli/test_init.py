@@ -32,4 +32,4 @@ def test_a_home_that_cannot_be_made(fresh: Place) -> None:
 def test_a_home_made_at_first_use_is_told(fresh: Place) -> None:
     done = fresh.hp("call", "nobody", "x", code=3)
     assert done.stderr.splitlines()[0] == f"hermes-peer: made a new home in {fresh.home}"
-    assert "no agent is running" in done.stderr
+    assert "no other agent is running" in done.stderr

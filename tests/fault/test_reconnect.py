@@ -213,7 +213,8 @@ def test_hpc_009_a_crowd_does_not_come_back_in_the_same_second(tmp_path: Path, m
     def knows_the_crowd(agent: HermesAgent) -> bool:
         lines = list(agent._running().endpoint.contacts.values())
         link = lines[0].pump.link if lines and lines[0].pump is not None else None
-        return link is not None and link.heartbeat.load.links >= crowd
+        # A loss right after the handshake would count as one more failed attempt.
+        return link is not None and link.heartbeat.load.links >= crowd and lines[0]._held(link)
 
     async def scenario() -> None:
         home, port = tmp_path / "home", free_port()
@@ -232,7 +233,8 @@ def test_hpc_009_a_crowd_does_not_come_back_in_the_same_second(tmp_path: Path, m
                 first = sorted(times[0] for times in attempts.values())
                 most = max(sum(1 for at in first if begin <= at < begin + 0.1) for begin in first)
                 show(f"round {round}: {most} of {crowd} in the busiest 100 ms, all within {first[-1] - first[0]:.2f} s")
-                assert most <= crowd // 2, "too many dial at once"  # a fifth on average; without a spread it is all
+                # A fifth on average, half by bad luck; without a spread it is all.
+                assert most <= crowd * 3 // 4, "too many dial at once"
                 worker, _ = await stack.enter_async_context(worker_process(tmp_path, home, port))
                 back = time.monotonic()
                 await until(lambda: all(map(knows_the_crowd, agents)), "all are back", 20)
@@ -324,6 +326,7 @@ def test_hpc_072_a_peer_that_moved_is_found_at_its_new_address(tmp_path: Path, m
         home = tmp_path / "home"
         for number in ("1", "2"):
             (tmp_path / number).mkdir(mode=0o700)
+        callers = Path(os.environ["XDG_RUNTIME_DIR"])
         async with make_caller(home) as a:
             monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "1"))
             async with worker_process(tmp_path, home) as (worker, first):
@@ -346,7 +349,8 @@ def test_hpc_072_a_peer_that_moved_is_found_at_its_new_address(tmp_path: Path, m
                 assert lost.value.ran == "unknown"
                 assert await a.call("worker", "demo.echo", {"n": 9}) == {"n": 9}
                 # Two addresses of which the first, the Unix socket, is dead: the second is tried in the same attempt.
-                for path in (tmp_path / "2").rglob("*.sock"):
+                # (So is the caller's own, or the worker might be the first to dial back.)
+                for path in [*(tmp_path / "2").rglob("*.sock"), *callers.rglob("*.sock")]:
                     path.unlink()
                 line = next(iter(a._running().endpoint.contacts.values()))
                 line.pump.abort()

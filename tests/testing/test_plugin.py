@@ -58,8 +58,6 @@ def test_as_a_plugin(tmp_path: Path) -> None:
             "-q",
             "-p",
             "no:cacheprovider",
-            "-p",
-            "hermes_peer.testing.plugin",
             "test_user.py",
         ],
         cwd=tmp_path,

@@ -61,17 +61,19 @@ class Trust:
 
         A pin also ends by its date, without any change on disk.
         """
-        stamps: dict[Path, Stamp | None] = {path: stamp(path) for path in self._files()}
-        if stamps == self._stamps:
+        problems: list[str] = []
+        stamps: dict[Path, Stamp | None] = {path: stamp(path) for path in self._files(problems)}
+        if stamps == self._stamps and not problems:
             return False
         main = self._home.trust_file
-        problems: list[str] = []
         good: dict[str, tuple[tuple[Pin, ...], tuple[Deny, ...]]] = {}
         for path in stamps:
             try:
                 good[str(path)] = read_tables(path)
             except (TableError, UsageError) as error:
                 problems.append(str(error).rstrip("."))
+                if isinstance(error, UsageError):
+                    stamps[path] = None  # it could not be read, so what it says is still to be seen
                 if str(path) in self._good:
                     good[str(path)] = self._good[str(path)]
         self._stamps = stamps
@@ -132,12 +134,16 @@ class Trust:
         """All denials."""
         return list(self._denied.values())
 
-    def _files(self) -> list[Path]:
+    def _files(self, problems: list[str]) -> list[Path]:
+        main, folder = self._home.trust_file, self._home.trust_dir
         try:
-            rest = sorted(path for path in self._home.trust_dir.iterdir() if _is_trust_file(path))
-        except OSError:
+            rest = sorted(path for path in folder.iterdir() if _is_trust_file(path))
+        except FileNotFoundError:
             rest = []
-        return [self._home.trust_file, *rest]
+        except OSError as error:  # out of descriptors, say: that takes nobody's trust away
+            problems.append(f"{folder} cannot be listed ({error.strerror})")
+            rest = [path for path in self._stamps if path != main]
+        return [main, *rest]
 
     def _index(self, parts: list[tuple[tuple[Pin, ...], tuple[Deny, ...]]]) -> None:
         pins: dict[str, list[Pin]] = {}

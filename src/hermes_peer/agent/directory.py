@@ -202,7 +202,8 @@ class Directory:
         return self.view.all(time.time())
 
     def _unknown(self, target: str) -> str:
-        own = " (only this agent itself has that name)" if target == self._own_name else ""
+        itself = target == self._own_name or self._own.hex() in self.trust.fingerprints(target)
+        own = " (only this agent itself has that name)" if itself else ""
         try:
             own_key = self._own.hex()
             names = sorted({record.agent_id for record in self.all() if record.fingerprint != own_key})

@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from hermes_peer.cli import options, out
-from hermes_peer.wire.invoke import stable_agent_id
 
 
 def id_(
@@ -29,6 +28,8 @@ def id_(
     Example:
       hermes-peer id db-query prod db-node-01
     """
+    from hermes_peer.wire.invoke import stable_agent_id
+
     if not host:
         import socket
 
