@@ -170,7 +170,8 @@ async def test_an_idle_line_rests_and_a_call_wakes_it(home: Path) -> None:
     async with two(home, config=QUICK) as (served, me):
         assert await me.call("worker", "echo", {"n": 1}) == {"n": 1}
         await until(lambda: me.status()["links"][0]["state"] == "away")
-        assert not me._life.endpoint.pumps and not served._life.endpoint.pumps  # type: ignore[union-attr]
+        ends = [agent._life.endpoint for agent in (me, served)]  # type: ignore[union-attr]
+        await until(lambda: not any(end.pumps for end in ends))  # type: ignore[union-attr]
         assert await me.call("worker", "echo", {"n": 2}) == {"n": 2}
         assert me.status()["links"][0]["links"] == 2  # the same session
         assert me.status()["links"][0]["breaks"] == 0
