@@ -6,6 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from hermes_peer import Code
 from hermes_peer.doors.answers import HINTS, error_payload
 from hermes_peer.wire.invoke import Type
@@ -95,6 +97,7 @@ async def test_internal_7(home: Path, caplog: Any) -> None:
         caplog.clear()
 
 
+@pytest.mark.attack(56)  # whom the door speaks for is judged, not the door's agent
 async def test_permission_denied_8(home: Path) -> None:
     async with doors(home) as door:
         policy = door.agent._life.home.policy_file

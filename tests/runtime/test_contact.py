@@ -140,6 +140,7 @@ async def test_closing_tells_who_waits(home: Path) -> None:
             await call
 
 
+@pytest.mark.attack(61)
 async def test_a_silent_close_is_not_laid_to_a_wrong_key_alone(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hermes_peer.runtime.backoff.FIRST_S", 0.02)
     async with await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0) as busy:

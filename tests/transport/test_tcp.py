@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 
 import pytest
@@ -61,3 +62,45 @@ async def test_a_port_in_use_names_what_to_do() -> None:
     await listener.close()
     again = await base.listen(listener.address, _End)  # at once
     await again.close()
+
+
+@pytest.mark.attack(62)
+@pytest.mark.parametrize(
+    ("host", "number", "meant"),
+    [
+        ("peer.example", "203.0.113.7", True),
+        ("peer.example", "10.0.0.7", True),
+        ("peer.example", "127.0.0.1", False),
+        ("peer.example", "::1", False),
+        ("peer.example", "::ffff:127.0.0.1", False),
+        ("peer.example", "169.254.169.254", False),
+        ("peer.example", "::ffff:169.254.169.254", False),
+        ("peer.example", "fe80::1%eth0", False),
+        ("peer.example", "0.0.0.0", False),
+        ("peer.example", "::", False),
+        ("peer.example", "224.0.0.1", False),
+        ("localhost", "127.0.0.1", True),
+        ("a.localhost", "::1", True),
+        ("localhost", "169.254.169.254", False),
+        (socket.gethostname(), "127.0.1.1", True),
+        ("127.0.0.1", "127.0.0.1", True),
+        ("fe80::1%eth0", "fe80::1%eth0", True),
+    ],
+)
+def test_where_a_name_may_lead(host: str, number: str, meant: bool) -> None:
+    assert tcp.is_meant(host, number) is meant
+
+
+@pytest.mark.attack(62)
+async def test_a_name_that_leads_to_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number that was judged is the number that is dialled: the name is asked for once."""
+    asked = []
+
+    async def poisoned(host: str, port: int, **how: object) -> list[tuple[object, ...]]:
+        asked.append(host)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", poisoned)
+    with pytest.raises(LinkError, match=r"peer\.example resolves to this machine"):
+        await base.dial(Address.tcp("peer.example", 7891), lambda pipe: None)  # type: ignore[arg-type,return-value]
+    assert asked == ["peer.example"]
