@@ -59,7 +59,7 @@ crash: $(READY) ## real processes killed with SIGKILL, 200 times at random and a
 	@$(BIN)/python -m tests.fault.crash $(ARGS)
 
 docs: $(READY) ## the generated tables of the spec
-	@$(BIN)/python tools/spec_tables.py
+	@$(BIN)/python -m tools.spec_tables
 
 lock: $(READY) ## requirements.lock from what is installed
 	@$(BIN)/python tools/lock.py

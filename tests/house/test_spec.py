@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from tools import spec_tables
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEC = ROOT / "docs" / "spec"
 PAGES = {path.stem: path.read_text() for path in sorted(SPEC.glob("*.md"))}
 CITED = re.compile(r"spec: (?P<page>\w+)(?:,? (?:section )?(?P<section>\d+))?")
 IN_NODE = re.compile(r"\((?P<page>overview|frames|handshake|session|messages), sections? (?P<numbers>\d[\d, and to]*)")
-
-
-def tables() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("spec_tables", ROOT / "tools" / "spec_tables.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def sections(page: str) -> set[int]:
@@ -33,32 +24,31 @@ def test_these_seven_pages_are_the_spec() -> None:
 
 
 def test_the_generated_tables_are_fresh() -> None:
-    stale = [path.name for path in tables().stale()]
+    stale = [path.name for path in spec_tables.stale()]
     assert not stale, f"{', '.join(stale)}: run `make docs`"
 
 
 def test_every_table_stands_in_one_place() -> None:
-    found = [name for text in PAGES.values() for name, _ in tables().MARK.findall(text)]
-    assert sorted(found) == sorted(tables().TABLES)
+    found = [name for text in PAGES.values() for name, _ in spec_tables.MARK.findall(text)]
+    assert sorted(found) == sorted(spec_tables.TABLES)
 
 
 def test_a_marker_without_a_table_is_found() -> None:
     with pytest.raises(KeyError):
-        tables().renewed("<!-- begin: nothing -->\n<!-- end: nothing -->")
+        spec_tables.renewed("<!-- begin: nothing -->\n<!-- end: nothing -->")
 
 
 def test_a_changed_constant_makes_a_page_stale(monkeypatch: pytest.MonkeyPatch) -> None:
     from hermes_peer.wire import frames
 
     monkeypatch.setattr(frames, "CLOSE_TEXT_MAX", 513)
-    assert "frames.md" in [path.name for path in tables().stale()]
+    assert "frames.md" in [path.name for path in spec_tables.stale()]
 
 
-def test_a_range_that_the_code_does_not_keep_stops_the_generator() -> None:
-    module = tables()
-    module.RANGES["streams"] = (8, 1 << 20)
+def test_a_range_that_the_code_does_not_keep_stops_the_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(spec_tables.handshake.RANGES, "streams", (8, 1 << 20))
     with pytest.raises(AssertionError, match="streams"):
-        module.capabilities()
+        spec_tables.handshake.capabilities()
 
 
 @pytest.mark.parametrize("page", PAGES)

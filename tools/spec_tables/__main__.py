@@ -1,0 +1,5 @@
+import sys
+
+from tools.spec_tables import main
+
+sys.exit(main(sys.argv[1:]))
