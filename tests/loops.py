@@ -12,7 +12,7 @@ import gc
 import inspect
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -83,7 +83,3 @@ async def _clean(test: Any) -> None:
     while left := [task for task in asyncio.all_tasks() - before if not task.done()]:
         assert time.monotonic() < end, f"tasks still run: {left}"
         await asyncio.sleep(0.005)
-
-
-def each(values: Any) -> Iterator[Any]:
-    yield from values

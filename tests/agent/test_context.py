@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import msgspec
+
 from hermes_peer import Request
 from hermes_peer.agent import context
+from hermes_peer.wire import messages
+from tests.agent.durable.rig import sent
 from tests.agent.rig import two
 
 
@@ -53,10 +57,13 @@ async def test_a_nested_call_names_the_span_that_makes_it(home: Path) -> None:
         async def branch(request: Request) -> list[list[str]]:
             mine = [request.span_id, request._inbound.envelope.parent_id]
             other = await served.call("planner", "leaf", trace_id="another")
+            await served.submit("nobody", "leaf")
             return [mine, await request.ask("leaf"), other]
 
         me.add_method("leaf", leaf)
         root, below, other = await me.call("worker", "branch")
         assert root[0] and root[1] == ""
         assert below[0] not in ("", root[0]) and below[1] == root[0]
+        (submitted,) = await sent(served)
+        assert messages.Envelope(**msgspec.json.decode(submitted.envelope)).parent_id == root[0]
         assert other[1] == ""  # a trace of its own

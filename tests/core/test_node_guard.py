@@ -55,7 +55,7 @@ def test_attack_12_a_revoked_peer_is_gone_at_once_with_its_session(connected: bo
     session, theirs = w.sb, w.sa
     if not connected:
         w.cut()
-    w.b.revoke(w.peer_of_b, "no longer trusted")
+    w.b.end_session(w.peer_of_b, Reason.UNTRUSTED, "no longer trusted")
     assert session.state is SessionState.ENDED and w.peer_of_b.session is None
     if connected:
         w.pump()

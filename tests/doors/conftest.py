@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.loops import *  # noqa: F403
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
-
-
-@pytest.fixture(autouse=True)
-def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing here is about a power failure."""
-    monkeypatch.setattr(os, "fsync", lambda fd: None)
+from tests.rooms import home, quick_disk  # noqa: F401
 
 
 @pytest.fixture(autouse=True)

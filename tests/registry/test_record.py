@@ -7,9 +7,15 @@ from hypothesis import strategies as st
 
 from hermes_peer.crypto.keys import Context
 from hermes_peer.errors import UsageError
-from hermes_peer.registry.record import Record, next_seq, open_record, read_record, sign_record
+from hermes_peer.registry.record import Record, check_lease, next_seq, open_record, sign_record
 
 from .conftest import NOW, forged, record_of, signed
+
+
+def read_record(blob, now):
+    record = open_record(blob)
+    check_lease(record, now)
+    return record
 
 
 def test_round_trip(keys):

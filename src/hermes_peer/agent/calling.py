@@ -13,7 +13,7 @@ from collections.abc import AsyncIterable, Callable
 from typing import Any
 
 from hermes_peer.access.names import is_method_name, shown
-from hermes_peer.agent.context import CURRENT, new_ids
+from hermes_peer.agent.context import CURRENT, new_ids, parent_of
 from hermes_peer.core.session import Session
 from hermes_peer.core.states import Half
 from hermes_peer.errors import CallError, Code, DeadlineExceeded, ProtocolError, SessionLost, UsageError, call_error
@@ -74,8 +74,8 @@ def make_envelope(
         bool(message_id),
         detach,
     )
-    if request is not None and trace_id == request.trace_id:  # the edge of the trace's tree (mission L19)
-        envelope.parent_id = request.span_id
+    if request is not None:
+        envelope.parent_id = parent_of(trace_id)
     return envelope
 
 

@@ -49,6 +49,13 @@ def new_ids() -> tuple[str, str, str]:
     return f"{_prefix}-{span}", _prefix + span, span
 
 
+def parent_of(trace_id: str) -> str:
+    """The span under which a call in this trace stands: the handler's that makes it, if it serves that trace
+    (mission L19)."""
+    request = CURRENT.get()
+    return request.span_id if request is not None and request.trace_id == trace_id else ""
+
+
 def current_trace() -> str:
     """The trace id of the request that the running handler serves; empty outside of one."""
     request = CURRENT.get()

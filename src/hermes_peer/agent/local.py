@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
+from hermes_peer.agent.calling import encode_payload
 from hermes_peer.agent.context import CURRENT, new_ids
 from hermes_peer.agent.inbound import Inbound, read_item
 from hermes_peer.errors import CallError, Code, DeadlineExceeded, UsageError, call_error
@@ -250,7 +251,7 @@ class LocalCall:
                 "use the WebSocket, or Accept: text/event-stream",
                 code=Code.ERROR_AGENT_UNAVAILABLE,
             )
-        answer = self._on_ask(self, method, jsons.encode(payload if payload is not None else {}))
+        answer = self._on_ask(self, method, encode_payload(payload))
         if not inspect.isawaitable(answer):
             return answer
         left = self.ttl_left

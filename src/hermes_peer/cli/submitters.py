@@ -85,8 +85,9 @@ async def own_view(agent: HermesAgent, message_id: str) -> View | None:
     """Where work stands that `agent`, which runs in this process, submitted; None if it knows of none."""
     from hermes_peer.agent.durable.methods import shown
 
-    row = await (await outbox_of(agent)).row(message_id)
-    return None if row is None else shown(row) | {"state": await agent.ticket(message_id).state()}
+    outbox = await outbox_of(agent)
+    row = await outbox.row(message_id)
+    return None if row is None else shown(row, outbox)
 
 
 async def ticket_at(me: HermesAgent, who: Submitter, message_id: str) -> View | None:

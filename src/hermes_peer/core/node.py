@@ -314,10 +314,6 @@ class Node:
             peer.session.end(reason, text)
             self._resume.bury(peer)
 
-    def revoke(self, peer: Peer, text: str) -> None:
-        """The trust list no longer wants this peer: link and session end now (attack 12)."""
-        self.end_session(peer, Reason.UNTRUSTED, text)
-
     # ------------------------------------------------------------------ inside
     def _unwanted(self, outcome: Outcome, caps: Caps) -> tuple[Reason, str] | None:
         names, reason, text = self.judge(outcome.peer_fingerprint, caps)

@@ -126,13 +126,6 @@ def check_lease(record: Record, now: float) -> None:
         raise ValueError("it was issued in the future: a clock is wrong, here or there")
 
 
-def read_record(blob: bytes, now: float) -> Record:
-    """`open_record` and `check_lease` in one. Raises ValueError with the reason."""
-    record = open_record(blob)
-    check_lease(record, now)
-    return record
-
-
 def _check(record: Record) -> None:
     _line(record.agent_id, "agent_id", 64)
     _line(record.instance_id, "instance_id", 128)

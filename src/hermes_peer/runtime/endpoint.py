@@ -167,7 +167,7 @@ class Endpoint:
             for kind, stream, body, fin, cost in batch:
                 try:
                     if kind == 0:  # Event.MESSAGE, for every token
-                        owner = stream.owner
+                        owner: Owner | None = stream.owner
                         if owner is None:
                             if stream.mine or stream.released:
                                 session.consumed(stream, cost)
@@ -193,7 +193,7 @@ class Endpoint:
 
     @staticmethod
     def _stream_event(session: Session, kind: int, stream: Stream, body: bytes) -> None:
-        owner = stream.owner
+        owner: Owner | None = stream.owner
         if owner is None:
             if kind == Event.RESET:
                 session.release(stream)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hermes_peer import CallError
+from hermes_peer.cli import submitters
 from tests.agent.durable.rig import empty, ended, planner, two, worker
 from tests.loops import case
 
@@ -28,6 +30,30 @@ async def test_a_ticket_is_shown_and_waited_for(home: Path) -> None:
             with pytest.raises(CallError) as unknown:
                 await served.call("planner", "hermes.ticket", {"message_id": "none", "wait": wait})
             assert unknown.value.reason == "unknown_ticket"
+
+
+@pytest.mark.parametrize("way", ["method", "command"])
+async def test_a_view_is_of_one_moment(home: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """Work that ends while it is looked at is shown as open, or as done with its result."""
+    async with two(home) as (me, served):
+        ticket = await me.submit("worker", "held", {})
+        await served.begun.wait()
+        _, outbox = await me._running().durable.open()
+        read, entry = outbox.row, outbox.entries[ticket.message_id]
+
+        async def and_then_it_ends(message_id: str) -> Any:
+            row = await read(message_id)
+            served.gate.set()
+            await asyncio.shield(entry.done)
+            return row
+
+        monkeypatch.setattr(outbox, "row", and_then_it_ends)
+        for _ in range(2):
+            if way == "method":
+                view = await served.call("planner", "hermes.ticket", {"message_id": ticket.message_id})
+            else:
+                view = await submitters.own_view(me, ticket.message_id)
+            assert (view["state"] == "done") == ("result" in view)
 
 
 async def test_an_agent_without_a_rule_is_refused(home: Path) -> None:

@@ -59,17 +59,16 @@ def durable_methods(agent: HermesAgent) -> list[Method]:
     async def ticket(message_id: str, wait: bool = False) -> dict[str, Any]:
         """Where work that this agent submitted stands; with `wait`, once it has ended."""
         _, outbox = await halves()
-        found = agent.ticket(message_id)
-        if await outbox.row(message_id) is None:
-            raise CallError("unknown_ticket", f"this agent never submitted {message_id}", code=2)
-        if wait:
+        row = await outbox.row(message_id)
+        if wait and row is not None:
             try:
-                await found.result()
+                await agent.ticket(message_id).result()
             except CallError:
                 pass  # the state below says what it was
-        row = await outbox.row(message_id)
-        assert row is not None
-        return shown(row) | {"state": await found.state()}
+            row = await outbox.row(message_id)
+        if row is None:
+            raise CallError("unknown_ticket", f"this agent never submitted {message_id}", code=2)
+        return shown(row, outbox)
 
     async def dead(action: Literal["list", "show", "replay", "discard"], message_id: str = "") -> Any:
         """The dead letters of this agent."""
@@ -104,11 +103,14 @@ def _unavailable(error: JournalError) -> Unavailable:
     return Unavailable("journal", str(error), retryable=True)
 
 
-def shown(row: Sent) -> dict[str, Any]:
-    """A submitted work as people and programs see it."""
+def shown(row: Sent, outbox: Outbox | None = None) -> dict[str, Any]:
+    """A submitted work as people and programs see it; `outbox`: of the agent that delivers it, if it runs here.
+
+    All of it is of one moment: a state that was read later than the row could be "done" without a result.
+    """
     seen: dict[str, Any] = {
         "message_id": row.message_id,
-        "state": row.state.name.lower(),
+        "state": outbox.state(row) if outbox is not None else row.state.name.lower(),
         "target": row.target,
         "method": row.method,
         "attempts": row.attempts,

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hermes_peer.agent.calling import check_call
-from hermes_peer.agent.context import current_trace, new_span, new_trace
+from hermes_peer.agent.calling import check_call, check_method, encode_payload
+from hermes_peer.agent.context import current_trace, new_span, new_trace, parent_of
 from hermes_peer.agent.durable.entry import Entry
 from hermes_peer.agent.durable.lane import Lane
 from hermes_peer.agent.durable.retry import LONGEST_S, digest, error_answer, key_id, new_work_id, pause
@@ -26,7 +26,6 @@ from hermes_peer.journal import operations as op
 from hermes_peer.journal.values import Answer, Limits, Origin, Sent, SentState, Verdict
 from hermes_peer.journal.values import Kind as Became
 from hermes_peer.runtime.contact import Contact
-from hermes_peer.wire import jsons
 from hermes_peer.wire.messages import Envelope
 
 if TYPE_CHECKING:
@@ -71,12 +70,13 @@ class Outbox:
         type: str = "request",
     ) -> Sent:
         """Keep it, on disk; delivery goes on by itself. Raises UsageError (misuse, conflict), JournalError."""
+        check_method(method)
         check_call(ttl, trace_id, message_id, idempotency_key)
         self.life.directory.check(target)
         ttl = TTL_DEFAULT if ttl is None else min(ttl, TTL_MAX)
         if ttl <= 0:
             raise DeadlineExceeded("ttl", "no time is left for this work", origin="local")
-        data = jsons.encode(payload) if payload is not None else b"{}"
+        data = encode_payload(payload)
         now = now_ms()
         own_id = bool(message_id)
         if not message_id:
@@ -93,6 +93,7 @@ class Outbox:
             delivery="durable",
             idempotency_key=idempotency_key,
         )
+        envelope.parent_id = parent_of(envelope.trace_id)
         # Whoever would get it now is written down with it: that saves a commit before it is sent.
         contact = self.life.directory.route(target, self.loop.time())
         row = Sent(
@@ -313,6 +314,13 @@ class Outbox:
 
     async def row(self, message_id: str) -> Sent | None:
         return await self.journal.sent(message_id)
+
+    def state(self, row: Sent) -> str:
+        """The state of a row that was just read: an acceptance is known before it is on the disk."""
+        entry = self.entries.get(row.message_id)
+        if entry is not None and entry.accepted.done() and row.state is SentState.WAITING:
+            return "accepted"
+        return row.state.name.lower()
 
     async def dead(self) -> list[Sent]:
         """All dead letters, oldest first."""

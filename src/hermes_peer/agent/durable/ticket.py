@@ -35,11 +35,7 @@ class Ticket:
 
     async def state(self) -> str:
         """ "waiting", "accepted", "done" or "dead"."""
-        row = await self._row()
-        entry = (await self._open()).entries.get(self.message_id)
-        if entry is not None and entry.accepted.done() and row.state is SentState.WAITING:
-            return "accepted"
-        return row.state.name.lower()
+        return (await self._open()).state(await self._row())
 
     async def accepted(self) -> None:
         """Returns once the receiver has it on its disk (or has ended it)."""
