@@ -100,7 +100,7 @@ def replay(
     Look first at why it failed: `dead show`. What the agent has done already it does not do again.
     """
     from hermes_peer.cli import submitters
-    from hermes_peer.cli.submit import result, settled
+    from hermes_peer.cli.submit import delivered
     from hermes_peer.cli.visit import visit
 
     async def work(me: HermesAgent) -> int:
@@ -115,15 +115,9 @@ def replay(
             return _ended(message_id, view, wait, json, f"{who} runs and sends it to {target}")
         async with submitters.in_place_of(me, who, long=wait) as submitter:
             await (await submitters.outbox_of(submitter)).replay(message_id, me.name)
-            mine = submitter.ticket(message_id)
-            why = await submitters.hand_over(submitter, mine, target)
-            if why:
-                out.note(out.shown(f"{target} does not have it yet: {why}"))
-            if wait:
-                await result(mine, message_id, json)
+            why = await delivered(submitter, message_id, target, wait, json)
+            if why is None:
                 return 0
-            if not why:
-                await settled(mine)
             view = await submitters.own_view(submitter, message_id) or view
         told = f"it waits for {target}" if why else f"{target} has it on its disk"
         return _ended(message_id, view, wait, json, told, "delivers it and shows the result" if why else SHOWS)

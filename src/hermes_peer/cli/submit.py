@@ -106,6 +106,25 @@ async def result(ticket: Ticket, number: str, json: bool) -> None:
         out.line(out.value_text(value))
 
 
+async def delivered(submitter: HermesAgent, number: str, target: str, wait: bool, json: bool) -> str | None:
+    """Go on with a delivery in its submitter's place: for a moment, or (`wait`) until its outcome, which is printed.
+
+    Returns None if that was printed, else why `target` does not have it yet; empty if it has it.
+    """
+    from hermes_peer.cli.submitters import hand_over
+
+    ticket = submitter.ticket(number)
+    why = await hand_over(submitter, ticket, target)
+    if why:
+        out.note(out.shown(f"{target} does not have it yet: {why}"))
+    if wait:
+        await result(ticket, number, json)
+        return None
+    if not why:
+        await settled(ticket)
+    return why
+
+
 def dead_letter(number: str, failed: str = "failed") -> str:
     """What can be done with work that failed."""
     return f"it {failed} and is kept as a dead letter: `hermes-peer dead show {number}`, `dead replay`, `dead discard`"

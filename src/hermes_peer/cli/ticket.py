@@ -52,7 +52,7 @@ def ticket(
       hermes-peer ticket order-17 planner --json
     """
     from hermes_peer.cli import submitters
-    from hermes_peer.cli.submit import dead_letter, result, settled
+    from hermes_peer.cli.submit import dead_letter, delivered
     from hermes_peer.cli.visit import visit
 
     if wait and items:
@@ -71,15 +71,8 @@ def ticket(
             return 0
         if view["state"] in OPEN and not running:
             async with submitters.in_place_of(me, who, long=wait) as submitter:
-                mine = submitter.ticket(message_id)
-                why = await submitters.hand_over(submitter, mine, str(view["target"]))
-                if why:
-                    out.note(out.shown(f"{view['target']} does not have it yet: {why}"))
-                if wait:
-                    await result(mine, message_id, json)
+                if await delivered(submitter, message_id, str(view["target"]), wait, json) is None:
                     return 0
-                if not why:
-                    await settled(mine)
                 view = await submitters.own_view(submitter, message_id) or view
         elif view["state"] in OPEN and wait:
             out.note(f"{who} runs and delivers it")
