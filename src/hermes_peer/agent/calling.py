@@ -31,6 +31,7 @@ _OK_SIZE = len(_OK)
 OBJECT = ord("{")
 _now_ms = time.time_ns
 _NAMES_MAX = 4096
+_PLAIN = (int, float)
 _known_names: set[str] = set()  # method names that were found to be some
 
 
@@ -49,7 +50,8 @@ def make_envelope(
     """
     if not isinstance(method, str) or method not in _known_names:
         check_method(method)
-    check_call(ttl, trace_id, message_id)
+    if trace_id or message_id or (ttl is not None and (ttl.__class__ not in _PLAIN or ttl - ttl)):
+        check_call(ttl, trace_id, message_id)
     request = CURRENT.get()
     if request is not None:
         left = request.ttl_left

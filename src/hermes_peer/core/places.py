@@ -18,6 +18,7 @@ CEILING_MIN = 2 * PLACES_KEPT
 LOADED_MS = 250
 TELL_EARLY = 32
 SYN = int(Flag.SYN)
+OPEN = Half.OPEN
 
 
 def later(a: int, b: int) -> bool:
@@ -87,6 +88,22 @@ class Places:
         self.open_mine += 1
         return True
 
+    def admit(self, id: int) -> Stream | None:
+        """The stream that the peer opens with `id`; None if that is not so simple: then `arrive` says what is wrong."""
+        if (
+            not id
+            or bool(id & 1) is self.originator
+            or self.opened_peer >= self.granted
+            or (self._high and not later(id, self._high))
+        ):
+            return None
+        self._high = id
+        self.opened_peer += 1
+        stream = self.streams[id] = self.make(False)
+        stream.id = id
+        stream.shown_at = stream.seen_at = self.now
+        return stream
+
     def arrive(self, id: int, flags: int) -> tuple[Stream | None, bool]:
         """A frame of a stream that is not in the table: (new stream, granted), or (None, _) for one that is done.
 
@@ -100,19 +117,23 @@ class Places:
             return None, True
         if not flags & SYN:
             raise ProtocolError(f"stream {id} begins without SYN")
+        if (stream := self.admit(id)) is not None:
+            return stream, True
         self._high = id
         stream = self.make(False)
         stream.id = id
-        if self.opened_peer >= self.granted:
-            return stream, False
-        self.opened_peer += 1
-        stream.shown_at = stream.seen_at = self.now
-        self.streams[id] = stream
-        return stream, True
+        return stream, False
 
     def forget_if_done(self, stream: Stream) -> None:
         """A place is free when the *handler* has ended, not when a reset arrives (attack 34)."""
-        if not stream.released or not stream.closed or self.streams.pop(stream.id, None) is None:
+        if (
+            not stream.released
+            or stream.sending is OPEN
+            or stream.receiving is OPEN
+            or stream.queue
+            or stream.inbound.received != stream.inbound.consumed
+            or self.streams.pop(stream.id, None) is None
+        ):
             return
         self.forgotten += 1
         stream.owner = None  # owner and stream hold each other: cut it, or every call is work for the collector
@@ -160,5 +181,5 @@ class Places:
         return [
             s
             for s in self.streams.values()
-            if not s.mine and s.sending is Half.OPEN and not s.released and s.shown_at < before
+            if not s.mine and s.sending is OPEN and not s.released and s.shown_at < before
         ]

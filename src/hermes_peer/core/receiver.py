@@ -23,10 +23,12 @@ from hermes_peer.wire import frames
 from hermes_peer.wire.frames import COST_MIN, HEADER, HEADER_SIZE, MAGIC, MASK32, VERSION, Type
 
 OVERSIZE = b'{"code":6,"reason":"message_too_large","message":"the message is longer than this agent accepts"}'
+OVER_SESSION = "the peer sent more than the session's credit"
 NO_PLACE = b'{"code":6,"reason":"too_many_streams","message":"more streams than granted","retryable":true}'
 
 # Names of their own: a look-up in an enum class costs as much as a comparison.
 QUICK_S = 0.005  # a round trip is never taken for shorter: the turn of two event loops is part of it
+SYN_FIN = SYN | FIN
 MESSAGE, OPEN, ENDED, END = Event.MESSAGE, Half.OPEN, Half.ENDED, HalfInput.END
 
 Other = Callable[[int, int, int, bytes], bool]
@@ -87,7 +89,11 @@ class Receiver:
             self.next += 1
             self._unacked += size
             stream = streams.get(id)
-            if stream is None or flags & ~FIN or stream.partial is not None or stream.receiving is not OPEN:
+            if stream is None:
+                if not flags & SYN or flags & ~SYN_FIN or (stream := places.admit(id)) is None:
+                    self._data(None, id, flags, plain[at - size : at])
+                    continue
+            elif flags & ~FIN or stream.partial is not None or stream.receiving is not OPEN:
                 self._data(stream, id, flags, plain[at - size : at])
                 continue
             if size > COST_MIN:
@@ -99,9 +105,11 @@ class Receiver:
             window = stream.inbound
             window.received += cost
             session.received += cost
-            if window.received > window.limit or session.received > session.limit:
+            if session.received > session.limit:
+                raise ProtocolError(OVER_SESSION)
+            if window.received > window.limit:
                 raise ProtocolError(f"stream {id} sent more than its credit")
-            if flags:
+            if flags & FIN:
                 stream.receiving = ENDED
                 events.append((MESSAGE, stream, plain[at - size : at], True, cost))
             else:
@@ -159,7 +167,7 @@ class Receiver:
         cost = 0 if flags & RST else max(len(body), COST_MIN)
         self.window.received += cost
         if self.window.received > self.window.limit:
-            raise ProtocolError("the peer sent more than the session's credit")
+            raise ProtocolError(OVER_SESSION)
         if stream is None:
             stream, granted = self._places.arrive(id, flags)
             if stream and not granted:
@@ -237,7 +245,9 @@ class Receiver:
             self._grow(stream)
             window.renew()
             self.credits[stream.id] = stream
-        self._consume(cost)
+        if self.window.consume(cost) and not self.pressed:
+            self.window.renew()
+            self.credits[0] = None
         if stream.released and stream.receiving is not OPEN:
             self._places.forget_if_done(stream)
 

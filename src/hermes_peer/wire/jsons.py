@@ -86,7 +86,18 @@ def _laid_open(value: Any) -> Any:
     return _extend(value) if dump is None else dump()
 
 
+# Cheaper than a walk: in MessagePack a float shows its eight bytes, and one that is not finite has all bits of the
+# exponent set. Other bytes may look like that; then the walk tells.
+_pack = msgspec.msgpack.Encoder(enc_hook=_laid_open).encode
+_NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]").search
+
+
 def _require_finite(value: Any, name: str) -> None:
+    try:
+        if not _NOT_FINITE(_pack(value)):
+            return
+    except (TypeError, ValueError, OverflowError):
+        pass  # JSON has room for more, such as large integers
     # to_builtins makes plain containers of Structs, dataclasses, sets and models and leaves floats alone.
     try:
         plain = msgspec.to_builtins(value, str_keys=True, enc_hook=_laid_open)

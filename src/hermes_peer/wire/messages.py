@@ -59,6 +59,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Envelope).decode
 _U32 = struct.Struct(">BI")
 _ITEM = struct.Struct(">BQ")
+_unpack_head = _U32.unpack_from
 pack_item = _ITEM.pack
 unpack_item = _ITEM.unpack_from
 ITEM_HEAD = _ITEM.size
@@ -85,7 +86,7 @@ def split_envelope(message: bytes) -> tuple[Envelope, bytes]:
     """Envelope and payload of an OPEN or END. Raises ProtocolError naming what is wrong."""
     if len(message) < 5:
         raise ProtocolError("a message ends before its envelope")
-    end = 5 + int.from_bytes(message[1:5], "big")
+    end = 5 + _unpack_head(message)[1]
     if end > len(message):
         raise ProtocolError("an envelope is longer than its message")
     try:
@@ -96,15 +97,16 @@ def split_envelope(message: bytes) -> tuple[Envelope, bytes]:
 
 def check_envelope(envelope: Envelope) -> str:
     """What is wrong with a received OPEN's envelope, in one sentence; empty if nothing is."""
+    ids = envelope.message_id + envelope.span_id
     if (
-        0 < len(envelope.message_id) <= ID_MAX
+        envelope.message_id
+        and len(ids) <= ID_MAX
+        and ids.isascii()
+        and ids.isprintable()
         and len(envelope.trace_id) <= ID_MAX
-        and len(envelope.span_id) <= ID_MAX
         and envelope.attempt >= 1
         and envelope.type in OPENING
         and not (envelope.idempotency_key or envelope.parent_id)
-        and (envelope.message_id + envelope.span_id).isascii()
-        and (envelope.message_id + envelope.span_id).isprintable()
     ):
         return ""
     for name, value in (
