@@ -119,7 +119,9 @@ class HermesAgent(Offer):
         if life is None:
             raise UsageError("the agent is not running: use `async with agent:` first")
         envelope = make_envelope(method, ttl, trace_id=trace_id, message_id=message_id)
-        return await self._call(life, target, envelope, encode_payload(payload), check_items(items), on_progress, retry)
+        if items is not None:
+            check_items(items)
+        return await self._call(life, target, envelope, encode_payload(payload), items, on_progress, retry)
 
     async def _call(
         self,

@@ -42,6 +42,7 @@ class Config:
     ack_s: float = 0.02
     batch: int = 8 * KIB
     rekey_s: float = 3600.0  # a direction's key is renewed at the latest, looked at every 64 records
+    poll_s: float = 0.0002  # polled for an answer before the loop sleeps, where answers are that quick; 0: never
     half_open: int = 1024  # unproven inbound links at once
     half_open_address: int = 64  # of one address, once they are a second old
     first_sequence: int = 0  # tests start near 2^32

@@ -101,7 +101,6 @@ class Link:
         at, end = 0, len(data)
         self._need = HEADER_SIZE
         unpack = HEADER.unpack_from
-        view = memoryview(data)
         while end - at >= HEADER_SIZE:
             magic, version, kind, flags, id, sequence, size = unpack(data, at)
             if magic != MAGIC:
@@ -113,14 +112,15 @@ class Link:
             limit = frames.FRAME_BODY_MAX if bare else frames.HANDSHAKE_MAX
             if size > (SEALED_MAX if kind == SEALED and records else limit):
                 raise ProtocolError(f"a frame of type {kind} announces {size} bytes")
-            after = at + HEADER_SIZE + size
+            body = at + HEADER_SIZE
+            after = body + size
             if after > end:
                 self._need = after - at
                 break
             if records is None or (kind != SEALED and not bare):
-                self._greet(kind, flags, id, sequence, data[at + HEADER_SIZE : after])
+                self._greet(kind, flags, id, sequence, data[body:after])
             else:
-                plain = records.open(view[at:after]) if kind == SEALED else data[at:after]
+                plain = records.open(data[at:body], data[body:after]) if kind == SEALED else data[at:after]
                 if self.tap is not None:
                     self.tap("in", plain)
                 if self.state is not LinkState.OPEN or self.session is None:

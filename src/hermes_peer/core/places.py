@@ -94,12 +94,12 @@ class Places:
             not id
             or bool(id & 1) is self.originator
             or self.opened_peer >= self.granted
-            or (self._high and not later(id, self._high))
+            or (self._high and not 0 < (id - self._high) & MASK32 < 1 << 31)
         ):
             return None
         self._high = id
         self.opened_peer += 1
-        stream = self.streams[id] = self.make(False)
+        stream = self.streams[id] = Stream(False, self._settings.send_window, self._config.window)
         stream.id = id
         stream.shown_at = stream.seen_at = self.now
         return stream
@@ -123,6 +123,11 @@ class Places:
         stream = self.make(False)
         stream.id = id
         return stream, False
+
+    def release(self, stream: Stream) -> None:
+        """The owner is done with it: our handler has really ended, or our caller has let go."""
+        stream.released = True
+        self.forget_if_done(stream)
 
     def forget_if_done(self, stream: Stream) -> None:
         """A place is free when the *handler* has ended, not when a reset arrives (attack 34)."""

@@ -241,7 +241,9 @@ class Receiver:
             cost = unread
         if cost <= 0:
             return
-        if window.consume(cost) and stream.receiving is OPEN and not self.pressed:
+        if stream.receiving is not OPEN:
+            window.consumed += cost
+        elif window.consume(cost) and not self.pressed:
             self._grow(stream)
             window.renew()
             self.credits[stream.id] = stream

@@ -73,19 +73,19 @@ class Sender:
             stream.command(HalfInput.DATA)
         if fin:
             stream.sending = ENDED
-        window = stream.outbound
+        window, session = stream.outbound, self.window
         cost = size if size > COST_MIN else COST_MIN
+        sent, session_sent = window.sent + cost, session.sent + cost
         if (
             self.batched < self.room
             and not self._ready
             and not stream.queue
             and size <= self._frame_max
-            and window.sent + cost <= window.limit
-            and self.window.sent + cost <= self.window.limit
+            and sent <= window.limit
+            and session_sent <= session.limit
             and (stream.id or (not self._unopened and self._places.enter(stream)))
         ):
-            window.sent += cost
-            self.window.sent += cost
+            window.sent, session.sent = sent, session_sent
             replay = self.replay
             sequence = replay.next
             replay.next = sequence + 1
@@ -192,9 +192,9 @@ class Sender:
         """The DATA frames of the next record: what is sent again goes before what is new."""
         if self.again:
             return self.again.popleft()
-        if self.waiting and self.batched < self.room:
+        if (self._ready or self.resets or self._unopened) and self.waiting and self.batched < self.room:
             self.fill()
-        return self.keep_batch()
+        return self.keep_batch() if self._batch else b""
 
     def keep_batch(self) -> bytes:
         """Numbered frames are kept for replay, whether or not they reach a link."""

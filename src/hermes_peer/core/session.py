@@ -24,11 +24,12 @@ from hermes_peer.wire.frames import RESET_BODY_MAX, Type
 class Session:
     """Commands raise UsageError and change nothing on misuse; `receive` raises ProtocolError to the link alone.
 
-    `send`, `consumed` and `receive` are the two sides' own methods: nothing stands between them and a token.
+    `send`, `consumed`, `receive` and `release` are its parts' own methods: nothing stands between them and a token.
     """
 
     send: Callable[..., None]
     consumed: Callable[[Stream, int], None]
+    release: Callable[[Stream], None]
     receive: Callable[..., None]
 
     def __init__(self, id: bytes, originator: bool, config: Config, settings: Settings) -> None:
@@ -43,6 +44,7 @@ class Session:
         self.receiver = Receiver(config, settings, self.places, self.sender, self.events)
         self.send = self.sender.send
         self.consumed = self.receiver.consumed
+        self.release = self.places.release
         self.receive = self.receiver.receive
         self.links = 0  # how many links have carried it
         self.sent_again = 0  # records
@@ -65,11 +67,6 @@ class Session:
         self.receiver.abort(stream)
         if stream.id:
             self.sender.resets.append((stream, error[:RESET_BODY_MAX]))
-        self.places.forget_if_done(stream)
-
-    def release(self, stream: Stream) -> None:
-        """The owner is done with it: our handler has really ended, or our caller has let go."""
-        stream.released = True
         self.places.forget_if_done(stream)
 
     def keep_warm(self, now: float, period: float) -> None:

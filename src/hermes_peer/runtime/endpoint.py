@@ -21,6 +21,7 @@ from hermes_peer.core.session import Session
 from hermes_peer.core.states import Reason
 from hermes_peer.core.stream import Stream
 from hermes_peer.errors import ProtocolError
+from hermes_peer.runtime.busypoll import BusyPoll
 from hermes_peer.runtime.contact import Contact
 from hermes_peer.runtime.pump import Pump
 from hermes_peer.runtime.watch import Watch
@@ -59,6 +60,7 @@ class Endpoint:
     ) -> None:
         self.node = node
         self.loop = asyncio.get_running_loop()
+        self.poll = BusyPoll(self.loop, node.config.poll_s)
         self.pumps: dict[Link, Pump] = {}
         self.open_pipes: set[Pump] = set()
         self.context = contextvars.copy_context()  # what we dial and serve in: never that of the call that caused it

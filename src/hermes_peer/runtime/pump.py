@@ -25,7 +25,18 @@ LINGER_S = 1.0  # how long a closing transport may take to send its last words
 class Pump:
     """`scheduled` is true while a flush is certain to come in this turn."""
 
-    __slots__ = ("_ack_timer", "_loop", "_make_link", "_timer", "contact", "endpoint", "link", "pipe", "scheduled")
+    __slots__ = (
+        "_ack_timer",
+        "_loop",
+        "_make_link",
+        "_poll",
+        "_timer",
+        "contact",
+        "endpoint",
+        "link",
+        "pipe",
+        "scheduled",
+    )
 
     def __init__(self, endpoint: Endpoint, make_link: Callable[[Pump], Link]) -> None:
         self.endpoint = endpoint
@@ -35,6 +46,7 @@ class Pump:
         self.scheduled = False
         self._make_link = make_link
         self._loop = endpoint.loop
+        self._poll = endpoint.poll
         self._timer: asyncio.TimerHandle | None = None
         self._ack_timer: asyncio.TimerHandle | None = None
 
@@ -53,6 +65,7 @@ class Pump:
         link = self.link
         if link is None:
             return
+        self._poll.heard()
         self.scheduled = True
         link.receive(data, self._loop.time())
         self.endpoint.settle(self)
@@ -86,8 +99,11 @@ class Pump:
         if link is None or pipe is None:
             return
         now = self._loop.time()
-        while not pipe.paused and (data := link.take(now)):
+        if not pipe.paused and (data := link.take(now)):
             pipe.write(data)
+            while not pipe.paused and (data := link.take(now)):
+                pipe.write(data)
+            self._poll.wrote()
         session = link.session
         if session is not None and session.events:
             # Room was made for a stream that waits to send: its owner must hear of it now, not with the next bytes.

@@ -43,7 +43,7 @@ PLANTS: dict[str, list[Edit]] = {
     ],
     "limits not told again": [(receiver.Receiver, "tell_all", "self.credits = {0: None}", "return")],
     "wrong parity": [(places.Places, "__init__", "1 if originator else 2", "1")],
-    "place free at the reset": [(places.Places, "forget_if_done", "not stream.released or ", "")],
+    "place free at the reset": [(places.Places, "forget_if_done", "not stream.released", "False")],
     "permit kept by a reset": [(receiver.Receiver, "abort", "self._end_long(stream)", "pass")],
     "spare kept": [
         (places.Places, "forget_if_done", "self.spare += stream.inbound.size - self._config.window", "pass")
@@ -55,7 +55,10 @@ PLANTS: dict[str, list[Edit]] = {
     ],
     "nothing sent again": [(replay.Replay, "rewind", "return again", "return deque()")],
     "no permit asked for": [(receiver.Receiver, "_collect", "self.permits.ask(stream.id, window)", "False")],
-    "session credit forgotten": [(receiver.Receiver, "_consume", "self.credits[0] = None", "pass")],
+    "session credit forgotten": [
+        (receiver.Receiver, "_consume", "self.credits[0] = None", "pass"),
+        (receiver.Receiver, "consumed", "self.credits[0] = None", "pass"),
+    ],
     "stream credit forgotten": [(receiver.Receiver, "consumed", "self.credits[stream.id] = stream", "pass")],
     "freed place not noticed": [(places.Places, "forget_if_done", "self.freed = True", "pass")],
     "limit of streams not noticed": [(places.Places, "raise_limit", "self.freed = True", "pass")],
@@ -78,7 +81,7 @@ PLANTS: dict[str, list[Edit]] = {
         )
     ],
     "ack not sent": [(receiver.Receiver, "_plan_ack", "config = self._config", "return")],
-    "credit without limit": [(sender.Sender, "send", "and window.sent + cost <= window.limit", "")],
+    "credit without limit": [(sender.Sender, "send", "and sent <= window.limit", "")],
     "tomb with a wrong mark": [(resume.ResumeIndex, "bury", "session.receiver.next", "session.receiver.next - 1")],
     "old psk offered": [(peer.Peer, "confirm", "self.dial_psk = psk", "self.dial_psk = self.dial_psk or psk")],
     "fragments mixed up": [
