@@ -14,6 +14,7 @@ from hermes_peer.core.events import Event
 from hermes_peer.core.link import Link
 from hermes_peer.core.node import Node, NodeEvent, Verdict
 from hermes_peer.core.peer import Peer
+from hermes_peer.core.records import Records
 from hermes_peer.core.session import Session
 from hermes_peer.core.states import LinkState, Reason
 from hermes_peer.core.stream import Stream
@@ -222,13 +223,18 @@ def last(world: World, of_a: bool = False) -> tuple[Any, ...]:
     return kind, reason, text
 
 
+def unsealed(records: Records, frame: bytes) -> bytes:
+    """What is inside of a whole SEALED frame."""
+    return records.open(frame[:HEADER_SIZE], frame[HEADER_SIZE:])
+
+
 def told(link: Link, other: Link, now: float) -> list[frames.Frame]:
     """The frames inside what `link` still says, as `other` can open them."""
     assert other._records is not None
     said, found, at = drain(link, now), [], 0
     while at < len(said):
         end = at + HEADER_SIZE + HEADER.unpack_from(said, at)[6]
-        found += frames.split(other._records.open(memoryview(said[at:end])))
+        found += frames.split(unsealed(other._records, said[at:end]))
         at = end
     return found
 

@@ -16,7 +16,7 @@ from hermes_peer.crypto.keys import Identity
 from hermes_peer.errors import UsageError
 from hermes_peer.wire.frames import HEADER_SIZE, Type, encode
 
-from .rig import SUITE, A, B, C, World, dice, drain, kinds, link_events, messages, node, split, trusts
+from .rig import SUITE, A, B, C, World, dice, drain, kinds, link_events, messages, node, split, trusts, unsealed
 
 # ------------------------------------------------------------------ the unwanted
 
@@ -29,7 +29,7 @@ def test_attack_7_an_untrusted_key_is_told_its_own_fingerprint_and_nothing_else(
     w.lb.receive(drain(w.la, w.now), w.now)
     said = drain(w.lb, w.now)
     assert w.la._records is not None
-    plain = w.la._records.open(memoryview(said))
+    plain = unsealed(w.la._records, said)
     (close,) = split([plain])
     assert close.type == Type.CLOSE
     assert (

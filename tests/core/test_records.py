@@ -13,7 +13,7 @@ from hermes_peer.core.states import LinkState, Reason
 from hermes_peer.crypto.seal import SealError
 from hermes_peer.wire.frames import RECORD_PLAIN_MAX
 
-from .rig import A, B, World, drain, eat, node
+from .rig import A, B, World, drain, eat, node, unsealed
 
 
 @pytest.fixture
@@ -73,15 +73,15 @@ def test_the_next_key_goes_behind_a_full_record_too(size: int) -> None:
     one, two = w.la._records, w.lb._records
     assert one is not None and two is not None
     while one._sealer.records & 63 != 63:
-        two.open(memoryview(one.wrap(b"x", 1.0)))
+        unsealed(two, one.wrap(b"x", 1.0))
     data = one.wrap(b"y" * size, 1.0)
     assert one._sealer.records == 0
     first = 19 + int.from_bytes(data[15:19], "big")
-    assert two.open(memoryview(data[:first])).startswith(b"y" * size)
+    assert unsealed(two, data[:first]).startswith(b"y" * size)
     if data[first:]:
-        two.open(memoryview(data[first:]))
+        unsealed(two, data[first:])
     two.rekeyed(1.0)
-    assert two.open(memoryview(one.wrap(b"under the next key", 1.0))) == b"under the next key"
+    assert unsealed(two, one.wrap(b"under the next key", 1.0)) == b"under the next key"
 
 
 class Recorder:
@@ -263,6 +263,6 @@ def test_a_forged_record_opens_nothing_ever_after() -> None:
     assert isinstance(records, Records)
     good = w.la._records.wrap(b"fine", 1.0)  # type: ignore[union-attr]
     with pytest.raises(SealError):
-        records.open(memoryview(good[:-1] + bytes([good[-1] ^ 1])))
+        unsealed(records, good[:-1] + bytes([good[-1] ^ 1]))
     with pytest.raises(SealError):
-        records.open(memoryview(good))
+        unsealed(records, good)
