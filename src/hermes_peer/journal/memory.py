@@ -109,8 +109,8 @@ class MemoryStore:
     def no_room(self) -> None:
         pass
 
-    def tidy(self, idle: bool) -> None:
-        pass
+    def tidy(self, idle: bool) -> bool:
+        return False
 
     untidy = False
 
@@ -160,8 +160,7 @@ class MemoryStore:
         return Verdict(Kind.NEW, new)
 
     def _take(self, new: Taken) -> Verdict:
-        if new.state is not TakenState.ACCEPTED or new.outcome is not None or new.next_item:
-            raise UsageError("Only ACCEPTED work without outcome and items can be taken.")
+        rules.check_new(new, self._limits)
         id = (new.principal, new.message_id)
         key = (new.principal, new.method, new.idempotency_key)
         if (old := self._taken.get(id if id in self._taken else self._keys.get(key, id))) is not None:

@@ -86,8 +86,9 @@ class Discard(msgspec.Struct, frozen=True):
 
 
 class Take(msgspec.Struct, frozen=True):
-    """Accept work. Answers a Verdict; unless it is NEW, what follows in the same commit is not done (its answers are
-    None). JournalError if the disk is full.
+    """Accept work, also such that is about to be run (RUNNING) or has ended already (DONE, with its outcome). Answers a
+    Verdict; unless it is NEW, what follows in the same commit is not done (its answers are None). JournalError if the
+    disk is full.
     """
 
     taken: Taken

@@ -122,6 +122,13 @@ def fits(size: int, limits: Limits, what: str) -> None:
         raise UsageError(f"The {what} has {size} bytes; the journal takes at most {limits.body}.")
 
 
+def check_new(row: Taken, limits: Limits) -> None:
+    """Raises UsageError for what cannot be a new row of taken work."""
+    if row.next_item or (row.outcome is None) is (row.state is _ENDED):
+        raise UsageError("Work is taken without items, and with an outcome if and only if it is DONE.")
+    fits(len(row.outcome or b""), limits, "outcome")
+
+
 def judged(old: Sent | Taken, digest: bytes) -> Verdict:
     """The verdict on a second work with the id or the key of `old` (attack 49: never another work's answer)."""
     return Verdict(Kind.ATTACH if old.digest == digest else Kind.CONFLICT, old)

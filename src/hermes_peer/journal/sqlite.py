@@ -118,10 +118,11 @@ class SqliteStore:
     def untidy(self) -> bool:
         return self._written > 0 and not self._blocked
 
-    def tidy(self, idle: bool) -> None:
-        """A passive checkpoint when the log is long, or when nothing else is to be done; then also the mark."""
+    def tidy(self, idle: bool) -> bool:
+        """A passive checkpoint when the log is long, or when nothing else is to be done; then also the mark. Whether
+        anything was done."""
         if not self.untidy or not (idle or (self._written >= WAL_LIMIT and self._wal() >= WAL_LIMIT)):
-            return
+            return False
         try:
             self._failpoint("before checkpoint")
             if idle:
@@ -140,6 +141,7 @@ class SqliteStore:
         else:
             self._written = 0
         self._measure()
+        return True
 
     def close(self, clean: bool) -> None:
         try:

@@ -81,8 +81,8 @@ class Store(Protocol):
     def no_room(self) -> None:
         """The disk was full: give up what was kept for that, refuse new work."""
 
-    def tidy(self, idle: bool) -> None:
-        """Checkpoint and the like, if there is something to do; all of it when `idle`."""
+    def tidy(self, idle: bool) -> bool:
+        """Checkpoint and the like, if there is something to do; all of it when `idle`. Whether anything was done."""
 
     @property
     def untidy(self) -> bool: ...

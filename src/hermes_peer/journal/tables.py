@@ -159,8 +159,7 @@ class Tables:
 
     def _take(self, o: op.Take) -> Verdict:
         new = o.taken
-        if new.state is not TakenState.ACCEPTED or new.outcome is not None or new.next_item:
-            raise UsageError("Only ACCEPTED work without outcome and items can be taken.")
+        rules.check_new(new, self.limits)
         old = self.taken(new.principal, new.message_id)
         if old is None and new.idempotency_key:
             key = (new.principal, new.method.encode(), new.idempotency_key.encode())
@@ -173,7 +172,7 @@ class Tables:
         refusal = self._lost("taken", new.principal, new.message_id) or rules.refused(body, rows, self.limits)
         if refusal:
             return refusal
-        self.room.admit(body, self.counts.unfinished, "new work")
+        self.room.admit(body + len(new.outcome or b""), self.counts.unfinished, "new work")
         new = replace(new, seq=self._seq())
         self.db.execute(TAKEN.insert, schema.taken_columns(new))
         self.counts.move_taken(None, new)

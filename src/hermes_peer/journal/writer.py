@@ -330,8 +330,8 @@ class Writer:
         if self.stopped or not self._store.untidy:
             return
         try:
-            self._store.tidy(idle)
-            self._gauges = self._store.gauges()
+            if self._store.tidy(idle):
+                self._gauges = self._store.gauges()
         except Exception as error:
             self._stop(error)
 

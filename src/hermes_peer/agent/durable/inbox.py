@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hermes_peer.agent.durable.clock import Clock
+from hermes_peer.agent.durable.early import Acceptance, may_begin_early, running
 from hermes_peer.agent.durable.reading import read
 from hermes_peer.agent.durable.retry import digest, error_answer, read_end, supersedes
 from hermes_peer.agent.durable.rows import now_ms
@@ -125,18 +126,24 @@ class Inbox:
             raise_to(reader, _too_late(method, ttl))
             return
         run = self._reserve()
+        early = run and may_begin_early(method, envelope)
         try:
             self.fail("before-accept")
-            verdict = await self._commit(row, run)
+            if early:
+                verdict = await self._take_early(row, envelope, method, deadline, reader)
+            else:
+                verdict = await self._commit(row, run)
             self.fail("after-accept")
             if verdict.kind is Kind.ATTACH and _again(envelope, there := _taken(verdict)):
                 # What failed makes room for another run, in the same commit.
                 verdict = await self._commit(row, run, Settle(principal, (there.message_id,)))
+                early = False
         except BaseException:
             self._give_back(run)
             raise
         if verdict.kind is Kind.NEW:
-            self._begin(_taken(verdict), envelope, method, run, deadline, reader)
+            if not early:
+                self._begin(_taken(verdict), envelope, method, run, deadline, reader)
             return
         self._give_back(run)
         if verdict.kind is Kind.REFUSED:
@@ -147,14 +154,35 @@ class Inbox:
         else:
             self._attach(_taken(verdict), envelope.message_id, reader)
 
+    async def _take_early(
+        self, row: Taken, envelope: Envelope, method: Method, deadline: float, reader: Reader
+    ) -> Verdict:
+        """The handler takes its first step; if that is its last, one commit has the acceptance and the outcome."""
+        row = running(row)
+        work = Work(self, row, envelope, deadline)
+        work.acceptance = acceptance = Acceptance(self.journal, row, self.loop)
+        self.works[row.principal, row.message_id] = work
+        work.start(method)
+        taken = False
+        try:
+            await asyncio.sleep(0)
+            verdict = (await acceptance.handed_in())[0]
+            assert isinstance(verdict, Verdict)
+            taken = verdict.kind is Kind.NEW
+        finally:
+            if taken:
+                work.counted = True
+                work.ended.append(reader.ended)
+                reader.accepted()
+            else:
+                self.finished(work)
+                work.disown()
+            acceptance.settle(taken)
+        return verdict
+
     async def _commit(self, row: Taken, run: bool, *before: Operation) -> Verdict:
-        operations: tuple[Operation, ...] = (*before, Take(row))
-        if run:
-            operations = (*operations, Run(row.principal, row.message_id))
-        verdict = (await self.journal.commit(*operations))[len(before)]
+        verdict = (await self.journal.commit(*before, Take(running(row) if run else row)))[-1]
         assert isinstance(verdict, Verdict)
-        if run and verdict.kind is Kind.NEW:
-            return msgspec.structs.replace(verdict, row=msgspec.structs.replace(_taken(verdict), attempts=1))
         return verdict
 
     async def _refusal(self, row: Taken, why: str) -> CallError:

@@ -192,7 +192,9 @@ class Lane:
         if session is None or contact.pump is None or entry.over or (left <= 0 and not entry.accepted.done()):
             self._back(contact)
             return
-        envelope = msgspec.structs.replace(entry.envelope, ttl=max(0.001, left), span_id=new_span())
+        envelope = msgspec.structs.replace(
+            entry.envelope, ttl=max(0.001, left), span_id=new_span(), again=entry.sent or entry.blind
+        )
         try:
             call = Delivery(contact, session, envelope, self._life.server.deadlines)
         except UsageError:  # the session has just ended
@@ -201,7 +203,7 @@ class Lane:
             return
         call.taken = False
         call.on_accepted = lambda: self._accepted(entry)
-        entry.call = call
+        entry.call, entry.sent = call, True
         call.future.add_done_callback(lambda future: self._ended(entry, call, future))
         try:
             call.begin(entry.row.payload)

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hermes_peer.agent.context import CURRENT
+from hermes_peer.agent.durable.early import Acceptance, NotTaken
 from hermes_peer.agent.durable.retry import error_answer, is_progress, item_bytes
 from hermes_peer.agent.methods import Method, Shape
 from hermes_peer.agent.values import Final
@@ -72,6 +73,8 @@ class Work:
         self.stopped: CallError | None = None
         self._began = self._ending = False  # the handler's code; the storing of what came of it
         self.transaction: WorkTransaction | None = None
+        self.acceptance: Acceptance | None = None  # of a work that began before it was on the disk
+        self._disowned = False
         self.changed = asyncio.Event()
         self.tail: deque[tuple[int, bytes]] = deque(maxlen=TAIL)
         self._earlier = row.next_item  # items that a run before a crash has logged
@@ -84,7 +87,7 @@ class Work:
 
     # ------------------------------------------------------------------ running
     def start(self, method: Method) -> None:
-        """Run the handler; RUNNING is on disk already."""
+        """Run the handler; RUNNING is on disk already, or on its way there (`acceptance`)."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -101,6 +104,8 @@ class Work:
             async with asyncio.timeout_at(self.deadline):
                 value = await self._handle(method)
         except asyncio.CancelledError:
+            if self._disowned:
+                return
             if self.stopped is None and self.inbox.closing:
                 if self.transaction is not None:
                     await asyncio.shield(self.transaction.rollback())
@@ -212,6 +217,9 @@ class Work:
             while self._pending:
                 batch, self._pending = tuple(self._pending), []
                 self._on_the_way = len(batch)
+                if self.acceptance is not None:
+                    self.acceptance.handed_in()
+                    await self.acceptance.stands()
                 self.inbox.fail("before-append")
                 await self.inbox.journal.commit(Append(self.principal, self.id, self.logged, batch))
                 self.inbox.fail("after-append")
@@ -258,6 +266,8 @@ class Work:
             except UsageError as gone:
                 self.unstored(OutcomeUnknown("outcome_unknown", f"the row of this work was lost: {gone}"))
                 return
+            except NotTaken:
+                return
         self.settle(outcome)
 
     async def _store(self, value: Any, error: BaseException | None) -> bytes:
@@ -281,7 +291,8 @@ class Work:
                 return answer
         if len(answer) > LARGEST:
             answer = self._answer(None, UsageError(f"it has {len(answer)} bytes, at most {LARGEST} are kept"))
-        await self.inbox.journal.commit(Finish(self.principal, self.id, answer, keep))
+        if self.acceptance is None or not await self.acceptance.shared(answer, keep):
+            await self.inbox.journal.commit(Finish(self.principal, self.id, answer, keep))
         return answer
 
     def settle(self, outcome: bytes) -> None:
@@ -351,6 +362,13 @@ class Work:
             self.task.cancel()
         elif self.task is None:
             self.task = self.inbox.spawn(self._finish(None, why))
+
+    def disown(self) -> None:
+        """It was not taken after all: whatever comes of the run is nobody's."""
+        self._disowned = True
+        if self._began and not self._ending:
+            assert self.task is not None
+            self.task.cancel()
 
     def cancel(self) -> None:
         self.stop(Cancelled("cancelled", "the submitter cancelled it"))
