@@ -22,6 +22,7 @@ DURABLE = {
     "ttl": ("OPEN", "seconds that are left, anew whenever it is sent"),
     "attempt": ("OPEN", f"{_AGAIN} a retryable error"),
     "round": ("OPEN", f"{_AGAIN} any error; rises when an operator replays"),
+    "again": ("OPEN", "sent before under this id: look whether it is known"),
     "items": ("END", "how many items the work has"),
 }
 

@@ -126,7 +126,7 @@ class Inbox:
             raise_to(reader, _too_late(method, ttl))
             return
         run = self._reserve()
-        early = run and may_begin_early(method, envelope)
+        early = run and (principal, row.message_id) not in self.works and may_begin_early(method, envelope)
         try:
             self.fail("before-accept")
             if early:

@@ -74,7 +74,6 @@ class Work:
         self._began = self._ending = False  # the handler's code; the storing of what came of it
         self.transaction: WorkTransaction | None = None
         self.acceptance: Acceptance | None = None  # of a work that began before it was on the disk
-        self._disowned = False
         self.changed = asyncio.Event()
         self.tail: deque[tuple[int, bytes]] = deque(maxlen=TAIL)
         self._earlier = row.next_item  # items that a run before a crash has logged
@@ -104,8 +103,6 @@ class Work:
             async with asyncio.timeout_at(self.deadline):
                 value = await self._handle(method)
         except asyncio.CancelledError:
-            if self._disowned:
-                return
             if self.stopped is None and self.inbox.closing:
                 if self.transaction is not None:
                     await asyncio.shield(self.transaction.rollback())
@@ -365,7 +362,6 @@ class Work:
 
     def disown(self) -> None:
         """It was not taken after all: whatever comes of the run is nobody's."""
-        self._disowned = True
         if self._began and not self._ending:
             assert self.task is not None
             self.task.cancel()
