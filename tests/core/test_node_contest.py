@@ -155,3 +155,38 @@ def test_hpc_045_instances_that_take_the_place_from_each_other_are_named_and_the
         reasons.append(link_events(challenger)[-1])
     assert (NodeEvent.UP, Reason.NONE) in reasons
     assert (NodeEvent.DIAL_FAILED, Reason.CLONED) in reasons
+
+
+@pytest.mark.parametrize("one_is_a", [True, False])
+@pytest.mark.parametrize("newer_by_same", [True, False])
+def test_what_was_given_up_takes_no_sessions_place_however_late_it_comes(one_is_a: bool, newer_by_same: bool) -> None:
+    w = World()
+    one, two = (w.a, w.b) if one_is_a else (w.b, w.a)
+    late = one.dial(two.identity.fingerprint, w.now)
+    half = two.accept(w.now)
+    half.receive(drain(late, w.now), w.now)
+    late.receive(drain(half, w.now), w.now)
+    ready = drain(late, w.now)  # on the way, while its sender loses the line
+    late.eof(w.now)
+    w.now += 1.0
+    w.connect(by_a=one_is_a if newer_by_same else not one_is_a)
+    stream = w.sa.open()
+    w.sa.send(stream, b"kept")
+    sessions = w.sa, w.sb
+    w.now += 1.0
+    half.receive(ready, w.now)
+    assert half.done and (w.sa, w.sb) == sessions
+    w.pump()
+    assert eat(w.sb) == [b"kept"]
+
+
+@pytest.mark.parametrize("connected", [True, False])
+def test_a_new_process_of_the_peer_takes_the_place_of_its_old_session(connected: bool) -> None:
+    w = World().connect()
+    old = w.sb
+    w.now += 1.0
+    if not connected:
+        w.cut()
+    w.a = node(A, "a", instance="a-2")
+    w.connect()
+    assert w.sb is not old and w.sb.id == w.sa.id and old.state is SessionState.ENDED

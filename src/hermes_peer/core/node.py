@@ -41,6 +41,7 @@ class Verdict(NamedTuple):
 
 YOUNG_S = 1.0  # a handshake takes less: younger links make room for nobody while there are older ones
 GONE = Reason.EXPIRED, "the session ended while this link was made"
+LATE = Reason.DUPLICATE, "a newer link was taken since this one was begun"
 
 Judge = Callable[[bytes, Caps], Verdict]
 
@@ -176,6 +177,8 @@ class Node:
         session = peer.session
         if outcome.resumed and (session is None or session.id != outcome.session):
             return GONE
+        if not outcome.resumed and session is not None and link.born < peer.newest:
+            return LATE
         refusal = self._contended(peer, link, caps, now)
         if refusal is not None:
             return refusal
@@ -195,6 +198,7 @@ class Node:
         self._note(peer, caps)
         link.session = session
         peer.link = link
+        peer.newest = link.born
         self._resume.learn(peer, outcome.psk, link.asked)
         mine = self._blinded(session.id, 2, link.local or link.loopback).encode()
         return frames.Link(session.id, outcome.resumed, *marks, mine)
@@ -215,7 +219,7 @@ class Node:
             except ProtocolError as error:
                 return Reason.UNACCEPTABLE, str(error)
             peer.dialling = None
-            peer.dialled_up_at = now
+            peer.dialled_up_at = peer.newest = now
             if not outcome.resumed:
                 self._fence(peer)
                 mark = theirs.recv_next if theirs.recv_next != UNKNOWN_MARK else None

@@ -33,6 +33,7 @@ class Peer:
         "instance",
         "link",
         "names",
+        "newest",
         "psks",
         "session",
         "swaps",
@@ -48,6 +49,7 @@ class Peer:
         self.link: Link | None = None
         self.dialling: Link | None = None
         self.dialled_up_at = -1.0
+        self.newest = -1.0  # when the link of the session came: whoever dials anew has given up what is older
         self.detached_at = 0.0
         self.dial_psk: bytes | None = None  # of the newest link on which LINK is known to have come both ways
         self.unsure: tuple[Link, bytes, float] | None = None  # our LINK may be lost; psk, since when
