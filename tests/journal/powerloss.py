@@ -179,6 +179,8 @@ class Connection:
             ours = {apsw.FullError: 13, apsw.IOError: 10}.get(type(error), 1)  # raised in this file: without a code
             told.sqlite_errorcode = getattr(error, "extendedresult", 0) or ours  # type: ignore[misc]
             raise told from error
+        except ValueError as error:  # a null character in SQL that a damaged schema holds
+            raise sqlite3.ProgrammingError(str(error)) from error
 
     @property
     def in_transaction(self) -> bool:

@@ -42,7 +42,7 @@ def run(journal: Any, *statements: str) -> Any:
         "CREATE TABLE hermes_new (x)",
         "CREATE TABLE copy AS SELECT * FROM hermes_sent",
         "CREATE VIRTUAL TABLE v USING fts5(x)",
-        "DROP INDEX hermes_sent_due",
+        "DROP INDEX hermes_sent_keep",
         "REINDEX hermes_sent",
         "ANALYZE",
         "VACUUM",

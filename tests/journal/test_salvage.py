@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ def test_a_truncated_file(path: Path, make: Any, whole: bytes) -> None:
 def test_only_an_index_is_damaged(path: Path, make: Any, whole: bytes) -> None:
     """All rows, items and the handler's own table come through."""
     db = make()._writer._store.db
-    root = db.execute("SELECT rootpage FROM sqlite_master WHERE name='hermes_sent_due'").fetchone()[0]
+    root = db.execute("SELECT rootpage FROM sqlite_master WHERE name='hermes_sent_keep'").fetchone()[0]
     damaged = bytearray(whole)
     damaged[(root - 1) * 4096 : root * 4096] = b"\xa5" * 4096
     target = path.parent / "other" / "journal"
@@ -135,3 +136,20 @@ def test_a_crash_in_the_middle_of_a_salvage(
     assert not path.exists()
     journal = make()
     assert sum(look(journal)) > 40 and journal.notice, "the new file was complete, and takes its place"
+
+
+@pytest.mark.parametrize("sql", ["x'00ff'", "17", "'CREATE TABLE effects (id TEXT)' || char(0)"])
+def test_a_schema_that_holds_no_sql_keeps_the_rows(path: Path, make: Any, whole: bytes, sql: str) -> None:
+    from .rig import raw
+
+    path.write_bytes(whole)
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("UPDATE hermes_meta SET clean=0")
+    db.execute("PRAGMA writable_schema=ON")
+    db.execute(f"UPDATE sqlite_master SET sql={sql} WHERE name='effects'")
+    db.close()
+    journal = make()
+    assert journal.origin is Origin.SALVAGED and look(journal) == (40, 40)
+    do(journal, op.Take(a_taken("new")))
+    journal.close()
+    assert raw(path, "SELECT count(*) FROM hermes_taken") == [(41,)]

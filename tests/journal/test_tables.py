@@ -20,10 +20,6 @@ from .rig import ONE, a_sent, a_taken, do, op, raw
         (f"SELECT * {SENT_BY_ID}", "sqlite_autoindex_hermes_sent_1"),
         (f"SELECT * {TAKEN_BY_ID}", "sqlite_autoindex_hermes_taken_1"),
         (f"SELECT * {TAKEN_BY_KEY}", "hermes_taken_key"),
-        (
-            "SELECT * FROM hermes_sent WHERE next_try_ms<=? AND state IN (1,2) AND seq>? ORDER BY next_try_ms,seq",
-            "hermes_sent_due",
-        ),
         ("SELECT * FROM hermes_sent WHERE state = 4 AND seq>? ORDER BY seq", "hermes_sent_dead"),
         (
             "SELECT * FROM hermes_sent WHERE keep_until_ms>0 AND keep_until_ms<=? ORDER BY keep_until_ms",

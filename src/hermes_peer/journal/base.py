@@ -42,12 +42,11 @@ class Work(Protocol):
         states: Collection[SentState] = (),
         *,
         peer: bytes | None = None,
-        due_ms: int | None = None,
         after: int = 0,
         limit: int = 1000,
     ) -> Pending[list[Sent]]:
         """Submitted messages in these states (none: any) to this peer (None: any), with `seq` above `after`, in the
-        order of arrival. With `due_ms`: open ones with next_try_ms <= due_ms, the earliest first.
+        order of arrival.
         """
         ...
 

@@ -233,14 +233,10 @@ class MemoryStore:
         return self._taken.get((principal, message_id))
 
     def find_sent(
-        self, states: Collection[SentState], peer: bytes | None, due_ms: int | None, after: int, limit: int
+        self, states: Collection[SentState], peer: bytes | None, after: int, limit: int
     ) -> list[Sent]:
         rows = [r for r in self._sent.values() if r.seq > after and (not states or r.state in states)]
-        rows = [r for r in rows if peer is None or r.peer == peer]
-        if due_ms is None:
-            return sorted(rows, key=lambda r: r.seq)[:limit]
-        rows = [r for r in rows if r.state in rules.OPEN_SENT and r.next_try_ms <= due_ms]
-        return sorted(rows, key=lambda r: (r.next_try_ms, r.seq))[:limit]
+        return sorted((r for r in rows if peer is None or r.peer == peer), key=lambda r: r.seq)[:limit]
 
     def find_taken(
         self, states: Collection[TakenState], principal: bytes | None, after: int, limit: int

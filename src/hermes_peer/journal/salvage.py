@@ -95,8 +95,8 @@ def _try(old: Connection, sql: str, value: int) -> list[Any]:
 def _tables(old: Connection) -> list[tuple[str, str]]:
     with suppress(sqlite3.Error):
         return old.execute(
-            "SELECT name,sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%'"
-            " ORDER BY type<>'table'"
+            "SELECT name,sql FROM sqlite_master WHERE typeof(name)='text' AND typeof(sql)='text'"
+            " AND name NOT LIKE 'sqlite_%' ORDER BY type<>'table'"
         ).fetchall()
     return []
 

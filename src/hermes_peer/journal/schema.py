@@ -33,7 +33,6 @@ CREATE TABLE hermes_sent (seq INTEGER PRIMARY KEY, message_id BLOB NOT NULL UNIQ
   requeued_by BLOB NOT NULL, keep_until_ms INTEGER NOT NULL, fixed BLOB NOT NULL, sum BLOB NOT NULL,
   target BLOB NOT NULL, method BLOB NOT NULL, digest BLOB NOT NULL, created_ms INTEGER NOT NULL,
   outcome BLOB, envelope BLOB NOT NULL, payload BLOB NOT NULL) STRICT;
-CREATE INDEX hermes_sent_due ON hermes_sent (next_try_ms) WHERE state IN (1,2);
 CREATE INDEX hermes_sent_dead ON hermes_sent (seq) WHERE state = {int(SentState.DEAD)};
 CREATE INDEX hermes_sent_keep ON hermes_sent (keep_until_ms) WHERE keep_until_ms > 0;
 CREATE TABLE hermes_taken (seq INTEGER PRIMARY KEY, principal BLOB NOT NULL, message_id BLOB NOT NULL,

@@ -216,9 +216,9 @@ class SqliteStore:
         return self.tables.taken(principal, message_id)
 
     def find_sent(
-        self, states: Collection[SentState], peer: bytes | None, due_ms: int | None, after: int, limit: int
+        self, states: Collection[SentState], peer: bytes | None, after: int, limit: int
     ) -> list[Sent]:
-        return self.tables.find_sent(states, peer, due_ms, after, limit)
+        return self.tables.find_sent(states, peer, after, limit)
 
     def find_taken(
         self, states: Collection[TakenState], principal: bytes | None, after: int, limit: int

@@ -73,44 +73,27 @@ class Tables:
         return None if row is None else schema.taken_of(row)
 
     def find_sent(
-        self, states: Collection[SentState], peer: bytes | None, due_ms: int | None, after: int, limit: int
+        self, states: Collection[SentState], peer: bytes | None, after: int, limit: int
     ) -> list[Sent]:
-        where: list[str] = []
-        values: list[Any] = []
-        if due_ms is not None:
-            where.append("next_try_ms<=?")
-            values.append(due_ms)
-            states = rules.OPEN_SENT.intersection(states or rules.OPEN_SENT)
-            where.append(picked(list(rules.OPEN_SENT)))  # as the index spells it
-        order = "seq" if due_ms is None else "next_try_ms,seq"
-        return [schema.sent_of(r) for r in self._find(SENT, states, "peer", peer, where, values, order, after, limit)]
+        return [schema.sent_of(row) for row in self._find(SENT, states, "peer", peer, after, limit)]
 
     def find_taken(
         self, states: Collection[TakenState], principal: bytes | None, after: int, limit: int
     ) -> list[Taken]:
-        rows = self._find(TAKEN, states, "principal", principal, [], [], "seq", after, limit)
-        return [schema.taken_of(row) for row in rows]
+        return [schema.taken_of(row) for row in self._find(TAKEN, states, "principal", principal, after, limit)]
 
     def _find(
-        self,
-        side: Side,
-        states: Collection[int],
-        column: str,
-        whose: bytes | None,
-        where: list[str],
-        values: list[Any],
-        order: str,
-        after: int,
-        limit: int,
+        self, side: Side, states: Collection[int], column: str, whose: bytes | None, after: int, limit: int
     ) -> list[Columns]:
+        where = ["seq>?"]
+        values: list[Any] = [after]
         if states:
             where.append(picked(list(states)))
         if whose is not None:
             where.append(f"{column}=?")
             values.append(whose)
-        where.append("seq>?")
-        sql = f"SELECT {side.whole} FROM {side.table} WHERE {' AND '.join(where)} ORDER BY {order} LIMIT ?"
-        return [self.sound(side, row) for row in self.db.execute(sql, (*values, after, limit)).fetchall()]
+        sql = f"SELECT {side.whole} FROM {side.table} WHERE {' AND '.join(where)} ORDER BY seq LIMIT ?"
+        return [self.sound(side, row) for row in self.db.execute(sql, (*values, limit)).fetchall()]
 
     # the submitter's side
 

@@ -65,11 +65,10 @@ class ThreadedJournal:
         states: Collection[SentState] = (),
         *,
         peer: bytes | None = None,
-        due_ms: int | None = None,
         after: int = 0,
         limit: int = 1000,
     ) -> Pending[list[Sent]]:
-        return self._read(lambda store: store.find_sent(states, peer, due_ms, after, limit))
+        return self._read(lambda store: store.find_sent(states, peer, after, limit))
 
     def find_taken(
         self, states: Collection[TakenState] = (), *, principal: bytes | None = None, after: int = 0, limit: int = 1000
