@@ -232,9 +232,7 @@ class MemoryStore:
     def taken(self, principal: bytes, message_id: str) -> Taken | None:
         return self._taken.get((principal, message_id))
 
-    def find_sent(
-        self, states: Collection[SentState], peer: bytes | None, after: int, limit: int
-    ) -> list[Sent]:
+    def find_sent(self, states: Collection[SentState], peer: bytes | None, after: int, limit: int) -> list[Sent]:
         rows = [r for r in self._sent.values() if r.seq > after and (not states or r.state in states)]
         return sorted((r for r in rows if peer is None or r.peer == peer), key=lambda r: r.seq)[:limit]
 

@@ -215,9 +215,7 @@ class SqliteStore:
     def taken(self, principal: bytes, message_id: str) -> Taken | None:
         return self.tables.taken(principal, message_id)
 
-    def find_sent(
-        self, states: Collection[SentState], peer: bytes | None, after: int, limit: int
-    ) -> list[Sent]:
+    def find_sent(self, states: Collection[SentState], peer: bytes | None, after: int, limit: int) -> list[Sent]:
         return self.tables.find_sent(states, peer, after, limit)
 
     def find_taken(

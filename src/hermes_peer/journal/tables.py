@@ -72,9 +72,7 @@ class Tables:
         row = self.read(TAKEN, TAKEN.whole, TAKEN_BY_ID, (principal, message_id.encode()))
         return None if row is None else schema.taken_of(row)
 
-    def find_sent(
-        self, states: Collection[SentState], peer: bytes | None, after: int, limit: int
-    ) -> list[Sent]:
+    def find_sent(self, states: Collection[SentState], peer: bytes | None, after: int, limit: int) -> list[Sent]:
         return [schema.sent_of(row) for row in self._find(SENT, states, "peer", peer, after, limit)]
 
     def find_taken(
