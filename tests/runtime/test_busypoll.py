@@ -118,3 +118,31 @@ def test_many_writes_poll_once(loop: Loop) -> None:
     for _ in range(5):
         poll.wrote()
     assert len(loop.soon) == 1
+
+
+def test_writes_that_go_on_are_no_long_poll(loop: Loop) -> None:
+    poll = made(loop)
+    answered(loop, poll, SECONDS / 2, PROOF)
+    began, turns = loop.now, 0
+    poll.wrote()
+    while loop.soon:
+        loop.soon.pop(0)()
+        poll.wrote()
+        turns += 1
+        assert turns < 1000, "it never sleeps"
+    assert turns and loop.now - began < 3 * SECONDS
+    loop.now += 1.0
+    poll.heard()  # an answer to the first of them, late
+    poll.wrote()
+    assert not loop.soon
+
+
+def test_a_call_that_follows_at_once_is_polled_for_too(loop: Loop) -> None:
+    poll = made(loop)
+    answered(loop, poll, SECONDS / 2, PROOF)
+    for _ in range(10):
+        poll.wrote()
+        (turn,) = loop.soon
+        loop.soon.clear()
+        turn()
+        poll.heard()  # and the next one is written before the loop turns

@@ -34,7 +34,7 @@ def limits() -> str:
         "ack_s": "… after so many seconds", "batch": "a record is closed at about this size within one turn",
         "handshake_s": "patience with a handshake",
     }  # fmt: skip
-    skip = {"first_sequence", "half_open", "half_open_address", "handshake_s"}
+    skip = {"first_sequence", "half_open", "half_open_address", "handshake_s", "poll_s"}
     rows = []
     for field in dataclasses.fields(config.Config):
         if field.name not in skip:

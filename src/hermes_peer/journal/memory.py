@@ -168,7 +168,7 @@ class MemoryStore:
         body = len(new.envelope) + len(new.payload)
         if refusal := rules.refused(body, self._counts.principals[new.principal], self._limits):
             return refusal
-        self._admit(body)
+        self._admit(body + len(new.outcome or b""), int(new.outcome is not None))
         self._seq += 1
         new = replace(new, seq=self._seq)
         self._put_taken(None, new)
@@ -220,8 +220,9 @@ class MemoryStore:
         self._counts.move_taken(before, after)
         return 1
 
-    def _admit(self, body: int) -> None:
-        if self._bytes + body + (self._counts.unfinished + 1) * self._limits.outcome_room > self._limits.size:
+    def _admit(self, body: int, ended: int = 0) -> None:
+        unfinished = self._counts.unfinished + 1 - ended
+        if self._bytes + body + unfinished * self._limits.outcome_room > self._limits.size:
             raise disk_full("new work")
 
     # reading

@@ -153,7 +153,8 @@ class Tables:
         refusal = self._lost("taken", new.principal, new.message_id) or rules.refused(body, rows, self.limits)
         if refusal:
             return refusal
-        self.room.admit(body + len(new.outcome or b""), self.counts.unfinished, "new work")
+        unfinished = self.counts.unfinished - (new.outcome is not None)  # for itself it needs no more room
+        self.room.admit(body + len(new.outcome or b""), unfinished, "new work")
         new = replace(new, seq=self._seq())
         self.db.execute(TAKEN.insert, schema.taken_columns(new))
         self.counts.move_taken(None, new)

@@ -102,7 +102,7 @@ def weight(unit: Unit) -> int:
         if isinstance(o, Submit):
             total += len(o.sent.payload)
         elif isinstance(o, Take):
-            total += len(o.taken.payload)
+            total += len(o.taken.payload) + len(o.taken.outcome or b"")
         elif isinstance(o, Append):
             total += sum(map(len, o.items))
     return total

@@ -51,14 +51,10 @@ class Runner:
         task = self._idle
         if task is None or task.cancelling():  # a first step may have cancelled itself, or somebody all tasks
             task = self._make_idle()
-        around = None
-        try:
-            _enter_task(loop, task)
-        except RuntimeError:  # a door calls from inside a task: it steps aside for this one step
-            around = asyncio.current_task(loop)
-            assert around is not None
+        around = asyncio.current_task(loop)  # a door calls from inside a task: it steps aside for this one step
+        if around is not None:
             _leave_task(loop, around)
-            _enter_task(loop, task)
+        _enter_task(loop, task)
         try:
             waiting_on = context.run(coroutine.send, None)
         except StopIteration as stop:

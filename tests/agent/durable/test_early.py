@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,10 +13,11 @@ from typing import Any
 import pytest
 
 from hermes_peer import Request
-from hermes_peer.agent.durable import store
+from hermes_peer.agent.durable import early, store
 from hermes_peer.agent.durable.early import may_begin_early
 from hermes_peer.agent.methods import Method
-from hermes_peer.errors import JournalError, PermissionDenied
+from hermes_peer.errors import JournalError
+from hermes_peer.journal.operations import Take
 from hermes_peer.journal.values import Limits, TakenState
 from hermes_peer.wire.messages import Envelope
 from tests.agent.durable.rig import crash, empty, planner, taken, worker
@@ -34,6 +36,7 @@ def counting(agent: Any) -> None:
     """`counted` gives another number each time; `slow` waits before that, and notes how it ended."""
     numbers = itertools.count(1)
     agent.ends = []
+    agent.inside = 0
 
     @agent.method("counted", contract="idempotent")
     async def counted(request: Request, x: int = 0) -> int:
@@ -52,6 +55,23 @@ def counting(agent: Any) -> None:
         agent.ends.append("done")
         return next(numbers)
 
+    @agent.method("tidies", contract="idempotent")
+    async def tidies(x: int = 0) -> None:
+        agent.begun.set()
+        agent.inside += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await agent.gate.wait()
+            agent.inside -= 1
+
+    @agent.method("gives_up", contract="idempotent")
+    async def gives_up() -> int:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        return next(numbers)
+
     @agent.method("steps", contract="idempotent")
     async def steps(request: Request) -> str:
         await request.progress("half", partial={"n": request.attempt})
@@ -65,7 +85,8 @@ async def serving(home: Path) -> AsyncIterator[Any]:
     counting(agent)
     async with agent:
         yield agent
-        await until(lambda: not agent.status()["durable"]["in_hand"])
+        inbox, _ = await agent._running().durable.open()
+        await until(lambda: not inbox.works and not inbox._early.works and not inbox._running)
 
 
 async def test_a_quick_outcome_shares_the_commit_of_its_acceptance(home: Path) -> None:
@@ -119,7 +140,7 @@ async def test_other_work_under_a_known_id_is_a_conflict_and_is_cancelled(home: 
         heard = await offer(served, "m", "slow")
         await heard.over.wait()
         assert heard.words == ["conflict"]
-        await until(lambda: served.ends == ["cancelled"])
+        assert served.ends == ["cancelled"]
         again = await offer(served, "m", "counted", again=True)
         await again.over.wait()
         assert again.words == ["accepted", 1] and served.started == ["m", "m"]
@@ -138,6 +159,7 @@ async def test_a_second_one_of_what_runs_attaches(home: Path) -> None:
 
 async def test_without_room_it_is_refused_and_its_place_is_free_again(home: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(store, "LIMITS", Limits(rows_per_peer=1))
+    monkeypatch.setattr(early, "RETRY_AFTER_S", 0.0)  # as if it were long ago that it was full
     agent = worker(home)
     counting(agent)
     async with agent:
@@ -146,7 +168,7 @@ async def test_without_room_it_is_refused_and_its_place_is_free_again(home: Path
             heard = await offer(agent, f"m-{n}", "slow")
             await heard.over.wait()
             assert heard.words == ["full"]
-        await until(lambda: agent.ends == ["cancelled"] * 70)
+        assert agent.ends == ["cancelled"] * 70
         assert agent.status()["durable"]["in_hand"] == 0
         assert [row.message_id for row in await taken(agent)] == ["m"]
 
@@ -182,14 +204,14 @@ async def test_its_items_follow_the_acceptance(home: Path) -> None:
         assert (row.state, row.next_item) == (TakenState.DONE, 1)
 
 
-async def test_what_is_no_longer_allowed_ends_also_before_its_acceptance(home: Path) -> None:
+async def test_what_is_no_longer_allowed_ends_also_before_its_acceptance(home: Path, monkeypatch: Any) -> None:
     async with serving(home) as served:
         inbox, _ = await served._running().durable.open()
         transaction = await inbox.journal.begin()
         heard = await offer(served, "m", "slow")
         await served.begun.wait()
-        for work in inbox.works.values():
-            work.stop(PermissionDenied("policy", "taken back"))
+        monkeypatch.setattr(inbox, "may", lambda principal, name: False)
+        inbox.recheck()
         await transaction.rollback()
         await heard.over.wait()
         assert heard.words == ["accepted", "policy"] and served.ends == ["cancelled"]
@@ -210,6 +232,99 @@ async def test_an_agent_that_ends_leaves_it_to_the_submitter(home: Path) -> None
         async with again:
             assert await ticket.result() == 1
             await empty(me, again)
+
+
+async def test_the_place_of_a_run_that_is_nobodys_is_free_when_it_has_ended(home: Path) -> None:
+    async with serving(home) as served:
+        await (await offer(served, "m", "counted")).over.wait()
+        inbox, _ = await served._running().durable.open()
+        heard = [await offer(served, "m", "tidies") for _ in range(5)]
+        await served.begun.wait()
+        await inbox.journal.taken(ME, "m")  # the verdict on the first has come
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert served.inside == inbox._running == 1 and not any(h.words for h in heard)
+        served.gate.set()
+        for each in heard:
+            await each.over.wait()
+            assert each.words == ["conflict"]
+        assert served.inside == inbox._running == 0
+
+
+async def test_nobody_finds_a_run_that_is_not_taken(home: Path) -> None:
+    async with serving(home) as served:
+        await (await offer(served, "m", "counted")).over.wait()
+        inbox, _ = await served._running().durable.open()
+        transaction = await inbox.journal.begin()
+        heard = await offer(served, "m", "counted")
+        await until(lambda: len(served.started) == 2)
+        items = inbox.resume(ME, "m", 0)
+        reading = asyncio.ensure_future(anext(items))
+        await asyncio.sleep(0)
+        await transaction.rollback()
+        assert (await reading).value == 1
+        await heard.over.wait()
+        assert heard.words == ["accepted", 1]
+
+
+async def test_progress_of_a_run_that_is_not_taken_goes_nowhere(home: Path) -> None:
+    async with serving(home) as served:
+        complaints: list[Any] = []
+        served._running().loop.set_exception_handler(lambda loop, context: complaints.append(context))
+        await (await offer(served, "m", "counted")).over.wait()
+        heard = await offer(served, "m", "steps")
+        await heard.over.wait()
+        gc.collect()
+        await asyncio.sleep(0)
+        assert heard.words == ["conflict"] and not complaints
+        assert (await taken(served))[0].next_item == 0
+
+
+async def test_what_a_journal_is_known_to_refuse_does_not_begin(home: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(store, "LIMITS", Limits(rows_per_peer=1))
+    async with serving(home) as served:
+        await (await offer(served, "m", "counted")).over.wait()
+        for n in range(5):
+            heard = await offer(served, f"m-{n}", "counted")
+            await heard.over.wait()
+            assert heard.words == ["full"]
+        assert served.started == ["m", "m-0"]  # the first one could not be known
+
+
+async def test_refused_work_that_has_begun_goes_to_nobody_else(home: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(early, "RETRY_AFTER_S", 0.05)
+    async with planner(home) as me:
+        full, free = worker(home), worker(home, slot=2)
+        for agent in (full, free):
+            counting(agent)
+            agent.gate.set()
+        async with full:
+            assert await (await me.submit("worker", "counted")).result() == 1  # the route leads to `full`
+            inbox, _ = await full._running().durable.open()
+            commit, refused = inbox.journal.commit, []
+
+            def failing(*operations: Any) -> Any:
+                if not refused and isinstance(operations[0], Take):
+                    refused.append(operations[0])
+
+                    async def fail() -> Any:
+                        raise JournalError("no")
+
+                    return fail()
+                return commit(*operations)
+
+            monkeypatch.setattr(inbox.journal, "commit", failing)
+            async with free:
+                assert await (await me.submit("worker", "counted")).result() == 3
+                assert refused and len(full.started) == 3 and not free.started
+                await empty(me, full, free)
+
+
+async def test_a_handler_that_cancels_itself_and_returns_has_its_outcome(home: Path) -> None:
+    async with serving(home) as served:
+        heard = await offer(served, "m", "gives_up")
+        await heard.over.wait()
+        assert heard.words == ["accepted", 1]
 
 
 @pytest.mark.parametrize(

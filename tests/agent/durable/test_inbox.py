@@ -117,7 +117,7 @@ async def test_a_full_inbox_refuses_and_keeps_what_it_has(home: Path, monkeypatc
 
 
 async def test_refused_for_room_is_sent_again_without_counting(home: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("hermes_peer.agent.durable.inbox.RETRY_AFTER_S", 0.05)
+    monkeypatch.setattr("hermes_peer.agent.durable.early.RETRY_AFTER_S", 0.05)
     monkeypatch.setattr(store, "LIMITS", Limits(rows_per_peer=3))
     async with two(home) as (me, served):
         first = [await me.submit("worker", "held_again", {}) for _ in range(3)]

@@ -28,7 +28,7 @@ class Entry:
         self.call: Delivery | None = None
         self.busy = False  # an answer or an end is on the way to the disk
         self.over = False  # its end is on the disk
-        self.sent = False  # under this id, at any time
+        self.sent = False  # at least once by this process
         self.blind = False  # it was sent, and no answer tells what became of that
         self.free = False  # whoever it was sent to has refused it unprocessed: it may go to another
         self.refused = b""  # by whom, last

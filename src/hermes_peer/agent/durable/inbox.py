@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from hermes_peer.agent.durable.acceptance import running
 from hermes_peer.agent.durable.clock import Clock
-from hermes_peer.agent.durable.early import Acceptance, may_begin_early, running
+from hermes_peer.agent.durable.early import RETRY_AFTER_S, Early
 from hermes_peer.agent.durable.reading import read
 from hermes_peer.agent.durable.retry import digest, error_answer, read_end, supersedes
 from hermes_peer.agent.durable.rows import now_ms
@@ -46,7 +47,6 @@ RETENTION_S = 86_400.0
 FAR_S = 86_400.0  # no timer is set for longer
 CLOSE_S = 0.25  # what a cancelled handler has for its `finally`
 AGAIN_S = 1.0
-RETRY_AFTER_S = 5.0  # what whoever is refused is asked to wait
 OTHER_IDS = 10_000
 LARGEST = Limits().body
 
@@ -72,6 +72,7 @@ class Inbox:
         self.closing = False
         self.clock = Clock(life.loop.time)
         self._life = life
+        self._early = Early(self)
         self._taking: dict[tuple[bytes, str], asyncio.Future[None]] = {}
         self._other_ids: dict[tuple[bytes, str], str] = {}  # a second id of work that has an idempotency key
         self._waiting: deque[Work] = deque()
@@ -126,18 +127,21 @@ class Inbox:
             raise_to(reader, _too_late(method, ttl))
             return
         run = self._reserve()
-        early = run and (principal, row.message_id) not in self.works and may_begin_early(method, envelope)
+        early = run and self._early.may(principal, method, envelope)
         try:
             self.fail("before-accept")
             if early:
-                verdict = await self._take_early(row, envelope, method, deadline, reader)
+                verdict = await self._early.take(running(row), envelope, method, deadline, reader)
             else:
                 verdict = await self._commit(row, run)
             self.fail("after-accept")
             if verdict.kind is Kind.ATTACH and _again(envelope, there := _taken(verdict)):
                 # What failed makes room for another run, in the same commit.
                 verdict = await self._commit(row, run, Settle(principal, (there.message_id,)))
-                early = False
+        except JournalError as error:
+            self._give_back(run)
+            raise_to(reader, self._early.no_room("journal", str(error), early))
+            return
         except BaseException:
             self._give_back(run)
             raise
@@ -147,49 +151,23 @@ class Inbox:
             return
         self._give_back(run)
         if verdict.kind is Kind.REFUSED:
-            raise_to(reader, await self._refusal(row, verdict.why))
+            raise_to(reader, await self._refusal(row, verdict.why, early))
         elif verdict.kind is Kind.CONFLICT:
             text = f"the id or the key of {envelope.message_id} was used for other work; take a new one"
             raise_to(reader, CallError("conflict", text, code=Code.ERROR_INVALID_REQUEST))
         else:
             self._attach(_taken(verdict), envelope.message_id, reader)
 
-    async def _take_early(
-        self, row: Taken, envelope: Envelope, method: Method, deadline: float, reader: Reader
-    ) -> Verdict:
-        """The handler takes its first step; if that is its last, one commit has the acceptance and the outcome."""
-        row = running(row)
-        work = Work(self, row, envelope, deadline)
-        work.acceptance = acceptance = Acceptance(self.journal, row, self.loop)
-        self.works[row.principal, row.message_id] = work
-        work.start(method)
-        taken = False
-        try:
-            await asyncio.sleep(0)
-            verdict = (await acceptance.handed_in())[0]
-            assert isinstance(verdict, Verdict)
-            taken = verdict.kind is Kind.NEW
-        finally:
-            if taken:
-                work.counted = True
-                work.ended.append(reader.ended)
-                reader.accepted()
-            else:
-                self.finished(work)
-                work.disown()
-            acceptance.settle(taken)
-        return verdict
-
     async def _commit(self, row: Taken, run: bool, *before: Operation) -> Verdict:
         verdict = (await self.journal.commit(*before, Take(running(row) if run else row)))[-1]
         assert isinstance(verdict, Verdict)
         return verdict
 
-    async def _refusal(self, row: Taken, why: str) -> CallError:
+    async def _refusal(self, row: Taken, why: str, begun: bool) -> CallError:
         for aside in await self.journal.set_aside():
             if (aside.side, aside.principal, aside.message_id) == ("taken", row.principal, row.message_id):
                 return OutcomeUnknown("outcome_unknown", f"the row of this work was damaged and set aside: {aside.why}")
-        return Unavailable("full", why, retryable=True, retry_after=RETRY_AFTER_S)
+        return self._early.no_room("full", why, begun)
 
     def _begin(
         self, row: Taken, envelope: Envelope, method: Method, run: bool, deadline: float, reader: Reader | None
@@ -205,6 +183,13 @@ class Inbox:
         else:
             self._waiting.append(work)
             self._watch(work)
+
+    def taken(self, work: Work, reader: Reader) -> None:
+        """A work that has begun early is on the disk."""
+        self.works[work.principal, work.id] = work
+        work.counted = True
+        work.ended.append(reader.ended)
+        reader.accepted()
 
     def _attach(self, row: Taken, asked: str, reader: Reader) -> None:
         reader.accepted()
@@ -299,7 +284,7 @@ class Inbox:
     # ------------------------------------------------------------------ life
     def recheck(self) -> None:
         """Policy or trust changed: what is no longer allowed ends now (attack 57)."""
-        for work in list(self.works.values()):
+        for work in [*self.works.values(), *self._early.works]:
             if not self.may(work.principal, work.method_name):
                 work.stop(PermissionDenied("policy", "a rule that allowed this work was taken back"))
 

@@ -276,7 +276,8 @@ class Lane:
         else:  # refused before it was taken: no attempt is counted
             elsewhere = False
             entry.refused = call.contact.peer.fingerprint
-            if not entry.blind and not entry.accepted.done():
+            begun = isinstance(error.details, dict) and error.details.get("begun") is True
+            if not begun and not entry.blind and not entry.accepted.done():
                 entry.free = True
                 elsewhere = self._other(call.contact)
             self._later(entry, 0.0 if elsewhere else max(AGAIN_S, error.retry_after or 0.0))

@@ -13,11 +13,12 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hermes_peer.agent.context import CURRENT
-from hermes_peer.agent.durable.early import Acceptance, NotTaken
+from hermes_peer.agent.durable.acceptance import Acceptance, NotTaken
 from hermes_peer.agent.durable.retry import error_answer, is_progress, item_bytes
 from hermes_peer.agent.methods import Method, Shape
 from hermes_peer.agent.values import Final
@@ -86,7 +87,7 @@ class Work:
 
     # ------------------------------------------------------------------ running
     def start(self, method: Method) -> None:
-        """Run the handler; RUNNING is on disk already, or on its way there (`acceptance`)."""
+        """Run the handler; RUNNING is on disk already, unless it begins early (`acceptance`)."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -113,6 +114,9 @@ class Work:
             error = DeadlineExceeded("ttl", f"{self.method_name} did not end within its ttl") if spent else late
         except BaseException as raised:
             error = raised
+        if self.task is not None and self.task.cancelling() and not self.inbox.closing:
+            with suppress(asyncio.CancelledError):  # asked for, and not waited for, by the handler itself
+                await asyncio.sleep(0)
         await self._finish(value, error)
 
     async def _handle(self, method: Method) -> Any:
@@ -222,6 +226,8 @@ class Work:
                 self.inbox.fail("after-append")
                 self._on_the_way = 0
                 self._show(batch)
+        except NotTaken:
+            self._pending.clear()
         finally:
             self._on_the_way = 0
             self._flush = None
@@ -360,11 +366,12 @@ class Work:
         elif self.task is None:
             self.task = self.inbox.spawn(self._finish(None, why))
 
-    def disown(self) -> None:
-        """It was not taken after all: whatever comes of the run is nobody's."""
-        if self._began and not self._ending:
-            assert self.task is not None
+    async def dropped(self) -> None:
+        """It was not taken after all: end the run, whatever comes of it is nobody's."""
+        assert self.task is not None
+        if not self._ending and not self.task.cancelling():
             self.task.cancel()
+        await asyncio.wait([self.task])
 
     def cancel(self) -> None:
         self.stop(Cancelled("cancelled", "the submitter cancelled it"))
