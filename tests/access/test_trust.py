@@ -1,13 +1,16 @@
 """Who is trusted: the fingerprint decides, a deny wins, a broken file changes nothing (attacks 8, 12, 58)."""
 
 import errno
+import hashlib
 import os
-from pathlib import Path
+import time
 
 import pytest
 
+import hermes_peer.access.trust as trust_
+from hermes_peer.access.files import stamp
 from hermes_peer.access.home import Home
-from hermes_peer.access.pins import weak_fingerprints
+from hermes_peer.access.pins import read_tables, weak_fingerprints
 from hermes_peer.access.trust import Trust
 from hermes_peer.wire.address import Address
 
@@ -109,6 +112,7 @@ def test_a_broken_file_keeps_the_last_good_content(home, trust_text):
     # A denial in another file still takes effect meanwhile.
     (home.trust_dir / "d.toml").write_text(denial(C))
     assert trust.reload_if_changed() and not trust.grant(C, NOW).allowed and trust.grant(A, NOW).allowed
+    assert trust.problem.startswith("trust.toml line 9: ")
     trust_text("")
     assert trust.reload_if_changed() and trust.problem is None and not trust.grant(A, NOW).allowed
 
@@ -123,12 +127,100 @@ def test_without_descriptors_nobody_loses_trust(home, trust_text, monkeypatch):
         raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as out_of:
-        out_of.setattr(Path, "iterdir", full)
+        out_of.setattr(os, "scandir", full)
         out_of.setattr(os, "open", full)
         trust_text(pin(A, "worker") + pin(B, "late"))
         assert not trust.reload_if_changed() and "Too many open files" in trust.problem
         assert trust.grant(A, NOW).allowed and trust.grant(C, NOW).allowed
     assert trust.reload_if_changed() and trust.problem is None and trust.grant(B, NOW).allowed
+
+
+class Clock:
+    def __init__(self, monkeypatch):
+        self.now = 1000.0
+        monkeypatch.setattr(trust_.time, "monotonic", lambda: self.now)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return Clock(monkeypatch)
+
+
+def crowd(home, count):
+    for n in range(count):
+        (home.trust_dir / f"n{n}.toml").write_text(pin(hashlib.sha256(b"%d" % n).hexdigest(), f"n{n}"))
+    past = time.time() - 10
+    os.utime(home.trust_dir, (past, past))
+
+
+def test_a_patient_look_into_a_quiet_crowd_costs_two_stats(home, trust_text, clock, monkeypatch):
+    trust_text(pin(A, "worker"))
+    crowd(home, 200)
+    trust = Trust(home)
+    looked = []
+    monkeypatch.setattr(trust_, "stamp", lambda path: looked.append(str(path)) or stamp(path))
+    clock.now += 5.0
+    assert not trust.reload_if_changed(patient=True)
+    assert looked == [str(home.trust_file), str(home.trust_dir)]
+
+
+@pytest.mark.attack(12)
+def test_a_patient_look_sees_trust_toml_at_once_and_the_folder_in_seconds(home, trust_text, clock):
+    trust_text(pin(A, "worker"))
+    crowd(home, 200)
+    trust = Trust(home)
+    trust_text(pin(A, "worker") + denial(A))
+    assert trust.reload_if_changed(patient=True) and not trust.grant(A, NOW).allowed
+    (home.trust_dir / "b.toml").write_text(pin(B, "late"))
+    assert not trust.reload_if_changed(patient=True)  # the whole crowd was looked at a moment ago
+    clock.now += 1.1
+    assert trust.reload_if_changed(patient=True) and trust.grant(B, NOW).allowed
+    fresh = home.trust_dir / ".b"
+    fresh.write_text(pin(C, "other"))
+    os.replace(fresh, home.trust_dir / "b.toml")
+    clock.now += 1.1
+    assert trust.reload_if_changed(patient=True) and trust.grant(C, NOW).allowed and not trust.grant(B, NOW).allowed
+    (home.trust_dir / "b.toml").unlink()
+    clock.now += 1.1
+    assert trust.reload_if_changed(patient=True) and not trust.grant(C, NOW).allowed
+    (home.trust_dir / "n7.toml").write_text(pin(B, "edited"))  # in place: the folder does not show it
+    clock.now += 1.1
+    assert not trust.reload_if_changed(patient=True)
+    clock.now += 10.0
+    assert trust.reload_if_changed(patient=True) and trust.grant(B, NOW).names == {"edited"}
+    (home.trust_dir / "n7.toml").write_text(pin(C, "again"))
+    assert trust.reload_if_changed() and trust.grant(C, NOW).allowed, "who is not patient sees all"
+
+
+def test_two_changes_of_a_folder_within_one_tick_of_the_disks_clock_are_both_seen(home, trust_text, clock, monkeypatch):
+    trust_text("")
+    tick = time.time_ns()
+    same = (1, 4096, tick, tick)
+    monkeypatch.setattr(trust_, "stamp", lambda path: same if str(path) == str(home.trust_dir) else stamp(path))
+    trust = Trust(home)
+    for name in ("one", "two"):
+        (home.trust_dir / f"{name}.toml").write_text(pin(A, name))
+        clock.now += 0.1
+        assert trust.reload_if_changed(patient=True) and name in trust.grant(A, NOW).names
+
+
+def test_only_what_changed_is_read_and_once_for_all_agents_of_a_process(home, trust_text, monkeypatch):
+    trust_text(pin(A, "worker"))
+    crowd(home, 20)
+    read = []
+    monkeypatch.setattr(trust_, "read_tables", lambda path: read.append(path.name) or read_tables(path))
+    trust_._read.cache_clear()
+    one, two = Trust(home), Trust(home)
+    assert len(read) == 21
+    (home.trust_dir / "n3.toml").write_text(pin(B, "other"))
+    assert one.reload_if_changed() and two.reload_if_changed()
+    assert read[21:] == ["n3.toml"] and one.grant(B, NOW).allowed and two.grant(B, NOW).allowed
+    home.trust_file.unlink()
+    assert one.reload_if_changed() and not one.grant(A, NOW).allowed
+    trust_text(pin(A, "worker"))
+    assert one.reload_if_changed() and one.grant(A, NOW).allowed
+    home.trust_file.unlink()
+    assert one.reload_if_changed() and not one.grant(A, NOW).allowed
 
 
 def test_broken_at_the_start(home, trust_text):

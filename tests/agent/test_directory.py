@@ -198,6 +198,7 @@ async def test_call_right_after_the_start(home: Path) -> None:
 async def test_a_change_is_told_whoever_noticed_it_first(home: Path) -> None:
     async with two(home) as (served, _):
         directory = served._running().directory
+        directory.reload()
         directory.changes()
         policy = home / "policy.toml"
         policy.write_text(

@@ -23,7 +23,7 @@ FILE_MAX = 1 << 20
 Stamp = tuple[int, int, int, int]
 
 
-def stamp(path: Path) -> Stamp | None:
+def stamp(path: Path | str) -> Stamp | None:
     """What tells one version of a file from the next, or None if there is no file. One stat call."""
     try:
         found = os.stat(path)

@@ -6,7 +6,10 @@ itself. Called by: runtime (each handshake, each reload), agent (names to addres
 
 from __future__ import annotations
 
+import os
+import time
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +22,12 @@ from hermes_peer.wire.address import Address
 
 if TYPE_CHECKING:
     from hermes_peer.access.home import Home
+
+Said = tuple[tuple[Pin, ...], tuple[Deny, ...]]
+
+LOOKED_AT = 200  # files of trust.d that a patient look lists in a second, at the most
+COMPARED = 20  # and compares, one by one: what a program replaces shows by its number, what a person edits does not
+RECENT_NS = 100_000_000  # a folder that changed so lately may change once more without showing it
 
 __all__ = ["Deny", "Grant", "Pin", "Trust", "add_pin", "deny", "remove", "share_line"]
 
@@ -47,8 +56,12 @@ class Trust:
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._good: dict[str, tuple[tuple[Pin, ...], tuple[Deny, ...]]] = {}
-        self._stamps: dict[Path, Stamp | None] = {}
+        self._main, self._rest = str(home.trust_file), str(home.trust_dir)
+        self._good: dict[str, Said] = {}
+        self._stamps: dict[str, Stamp | None] = {}
+        self._broken: set[str] = set()  # read anew at each look, as somebody must hear of them
+        self._folder: Stamp | None = None  # when nothing in it was about to change
+        self._list_at = self._compare_at = 0.0
         self._pins: dict[str, list[Pin]] = {}
         self._names: dict[str, list[Pin]] = {}
         self._denied: dict[str, Deny] = {}
@@ -56,32 +69,41 @@ class Trust:
         """What is wrong with a file now, as a sentence with the line, or None."""
         self.reload_if_changed()
 
-    def reload_if_changed(self) -> bool:
+    def reload_if_changed(self, *, patient: bool = False) -> bool:
         """Reads what changed on disk (one stat per file). True if trust itself changed: then ask `grant` again.
 
-        A pin also ends by its date, without any change on disk.
+        `patient` is for whoever asks all the time: among hundreds of agents of one home it takes some seconds to see
+        the newest of them, and of a file that was edited in place. trust.toml is looked at always. A pin also ends by
+        its date, without any change on disk.
         """
+        now = time.monotonic()
+        if patient and self.problem is None and self._unchanged(now):
+            return False
         problems: list[str] = []
-        stamps: dict[Path, Stamp | None] = {path: stamp(path) for path in self._files(problems)}
+        stamps = self._look(now, now >= self._compare_at or not patient, problems)
         if stamps == self._stamps and not problems:
             return False
-        main = self._home.trust_file
-        good: dict[str, tuple[tuple[Pin, ...], tuple[Deny, ...]]] = {}
-        for path in stamps:
+        good: dict[str, Said] = {}
+        broken: set[str] = set()
+        for path, version in stamps.items():
+            if version is not None and version == self._stamps.get(path) and path not in self._broken:
+                good[path] = self._good[path]
+                continue
             try:
-                good[str(path)] = read_tables(path)
+                good[path] = _read(path, version) if version else read_tables(Path(path))
             except (TableError, UsageError) as error:
                 problems.append(str(error).rstrip("."))
+                broken.add(path)
                 if isinstance(error, UsageError):
                     stamps[path] = None  # it could not be read, so what it says is still to be seen
-                if str(path) in self._good:
-                    good[str(path)] = self._good[str(path)]
-        self._stamps = stamps
-        kept = "the last good content stays in force" if str(main) in good else "nobody is trusted"
+                if path in self._good:
+                    good[path] = self._good[path]
+        self._stamps, self._broken = stamps, broken
+        kept = "the last good content stays in force" if self._main in good else "nobody is trusted"
         self.problem = f"{'; '.join(problems)}: repair it; until then {kept}." if problems else None
         before = (self._pins, self._denied)
         self._good = good
-        self._index(list(good.values()) if str(main) in good else [])
+        self._index(list(good.values()) if self._main in good else [])
         return before != (self._pins, self._denied)
 
     def grant(self, fingerprint_hex: str, now: float) -> Grant:
@@ -134,16 +156,35 @@ class Trust:
         """All denials."""
         return list(self._denied.values())
 
-    def _files(self, problems: list[str]) -> list[Path]:
-        main, folder = self._home.trust_file, self._home.trust_dir
+    def _unchanged(self, now: float) -> bool:
+        """As far as two looks can tell, or it is not yet time for more."""
+        if stamp(self._main) != self._stamps[self._main]:
+            return False
+        if now < self._list_at:
+            return True
+        return self._folder is not None and now < self._compare_at and stamp(self._rest) == self._folder
+
+    def _look(self, now: float, compare: bool, problems: list[str]) -> dict[str, Stamp | None]:
+        """The version of each file. Without `compare`, one that is there under its name and number is the same."""
+        before = stamp(self._rest)
+        settled = before is not None and time.time_ns() - before[2] > RECENT_NS
+        self._folder = before if settled else None
+        stamps = {self._main: stamp(self._main)}
         try:
-            rest = sorted(path for path in folder.iterdir() if _is_trust_file(path))
+            with os.scandir(self._rest) as entries:
+                found = sorted((each.path, each.inode()) for each in entries if _is_trust_file(each.name))
         except FileNotFoundError:
-            rest = []
+            found = []
         except OSError as error:  # out of descriptors, say: that takes nobody's trust away
-            problems.append(f"{folder} cannot be listed ({error.strerror})")
-            rest = [path for path in self._stamps if path != main]
-        return [main, *rest]
+            problems.append(f"{self._rest} cannot be listed ({error.strerror})")
+            return stamps | {path: stamp(path) for path in self._stamps if path != self._main}
+        for path, number in found:
+            old = self._stamps.get(path)
+            stamps[path] = old if old is not None and old[0] == number and not compare else stamp(path)
+        self._list_at = now + len(found) / LOOKED_AT
+        if compare:
+            self._compare_at = now + len(found) / COMPARED
+        return stamps
 
     def _index(self, parts: list[tuple[tuple[Pin, ...], tuple[Deny, ...]]]) -> None:
         pins: dict[str, list[Pin]] = {}
@@ -158,9 +199,15 @@ class Trust:
         self._pins, self._names, self._denied = pins, names, denied
 
 
-def _is_trust_file(path: Path) -> bool:
+def _is_trust_file(name: str) -> bool:
     # A leading dot is a file in the making, or an editor's.
-    return path.suffix == ".toml" and not path.name.startswith(".")
+    return name.endswith(".toml") and not name.startswith(".")
+
+
+@lru_cache(maxsize=4096)
+def _read(path: str, version: Stamp) -> Said:
+    """Once for all agents of this process. Raises TableError, UsageError."""
+    return read_tables(Path(path))
 
 
 def _is_home(pin: Pin) -> bool:

@@ -88,9 +88,9 @@ class Directory:
         home = self._home_keys.get(peer.fingerprint, False)
         return self.policy.verdict(peer.names, peer.fingerprint.hex(), home, own, method, public).allowed
 
-    def reload(self) -> tuple[bool, bool]:
+    def reload(self, *, patient: bool = False) -> tuple[bool, bool]:
         """Look whether trust or policy changed on disk: (trust changed, policy changed)."""
-        trust, policy = self.trust.reload_if_changed(), self.policy.reload_if_changed()
+        trust, policy = self.trust.reload_if_changed(patient=patient), self.policy.reload_if_changed()
         if trust:
             self._routes.clear()
         self._trust_changed |= trust
@@ -99,7 +99,7 @@ class Directory:
 
     def changes(self) -> tuple[bool, bool]:
         """What changed since this was last asked, whoever noticed it first: then running calls are asked again."""
-        self.reload()
+        self.reload(patient=True)
         found = self._trust_changed, self._policy_changed
         self._trust_changed = self._policy_changed = False
         return found
