@@ -142,7 +142,7 @@ def test_attack_37_absurd_limits_neither_shut_nor_overflow(limit: int) -> None:
     s.x.send(stream, b"open")
     s.pump()
     feed(s.x, frames.Credit(limit, limit).encode(0), frames.Credit(limit).encode(1))
-    assert stream.outbound.limit == max(limit, 4096)
+    assert stream.limit == max(limit, 4096)
     assert s.x.sender.window.limit == max(limit, FEW.session_window)
     s.x.send(stream, b"y" * 2000)
     s.pump()

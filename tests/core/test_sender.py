@@ -110,7 +110,7 @@ def test_a_reset_passes_when_the_window_is_shut() -> None:
     for _ in range(10):
         s.x.send(stream, b"a" * 1024)
     s.pump()
-    assert stream.queue and stream.outbound.room == 0
+    assert stream.queue and stream.room == 0
     s.x.reset(stream, b"enough")
     s.pump()
     assert of(s.y, Event.RESET)[0][2] == b"enough"
@@ -125,9 +125,9 @@ def test_no_byte_leaves_beyond_the_credit(sizes: list[int]) -> None:
         s.x.send(stream, b"z" * size)
     frames = taken(s.x)
     cost = sum(max(len(f.body), COST_MIN) for f in frames)
-    assert cost == stream.outbound.sent == s.x.sender.window.sent <= 4096
+    assert cost == stream.sent == s.x.sender.window.sent <= 4096
     if stream.queue:
-        assert stream.outbound.room < COST_MIN or cost == 4096
+        assert stream.room < COST_MIN or cost == 4096
 
 
 def test_writable_comes_once_when_the_queue_is_empty() -> None:
@@ -183,7 +183,7 @@ def test_attack_38_a_peer_that_grants_all_and_confirms_nothing_is_not_served_wit
     s.x.send(stream, b"open")
     s.pump()
     s.x.sender.window.raise_to(2**62)
-    stream.outbound.raise_to(2**62)
+    stream.raise_to(2**62)
     for _ in range(2000):
         s.x.send(stream, b"d" * 1000)
     kept = sum(len(f.body) for f in taken(s.x))

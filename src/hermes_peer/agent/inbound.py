@@ -231,7 +231,7 @@ class Inbound:
     async def _room(self) -> None:
         """Wait until the stream has sent what it holds: the reader's window is the generator's brake."""
         stream = self.stream
-        if self.contact.pump is None and max(stream.queued, COST_MIN * len(stream.queue)) < stream.outbound.room:
+        if self.contact.pump is None and max(stream.queued, COST_MIN * len(stream.queue)) < stream.room:
             return  # without a link the handler may run ahead as far as that window reaches (HPC-005)
         while self.stream.queue and not self._done:
             self.stream.notify = True

@@ -87,7 +87,7 @@ class LocalCall:
     pump = None
     places = SimpleNamespace(tell=False)
     receiver = SimpleNamespace(credits=False)
-    outbound = SimpleNamespace(room=WINDOW)
+    room = WINDOW
 
     def __init__(
         self, peer: Principal, limit: int, on_ask: OnAsk | None, on_progress: Callable[[Any], None] | None

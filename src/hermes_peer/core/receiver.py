@@ -157,7 +157,7 @@ class Receiver:
             opened = self._sender.window.raise_to(credit.limit)
             return self._places.raise_limit(credit.streams or 0) or opened
         stream = self._places.streams.get(id)
-        if stream is None or not stream.outbound.raise_to(credit.limit):
+        if stream is None or not stream.raise_to(credit.limit):
             return False
         self._sender.schedule(stream)
         return True

@@ -73,19 +73,19 @@ class Sender:
             stream.command(HalfInput.DATA)
         if fin:
             stream.sending = ENDED
-        window, session = stream.outbound, self.window
+        session = self.window
         cost = size if size > COST_MIN else COST_MIN
-        sent, session_sent = window.sent + cost, session.sent + cost
+        sent, session_sent = stream.sent + cost, session.sent + cost
         if (
             self.batched < self.room
             and not self._ready
             and not stream.queue
             and size <= self._frame_max
-            and sent <= window.limit
+            and sent <= stream.limit
             and session_sent <= session.limit
             and (stream.id or (not self._unopened and self._places.enter(stream)))
         ):
-            window.sent, session.sent = sent, session_sent
+            stream.sent, session.sent = sent, session_sent
             replay = self.replay
             sequence = replay.next
             replay.next = sequence + 1
@@ -155,7 +155,7 @@ class Sender:
 
     def _one_frame(self, stream: Stream) -> bool:
         message, fin = stream.queue[0]
-        room = min(self._frame_max, stream.outbound.room, self.window.room)
+        room = min(self._frame_max, stream.room, self.window.room)
         if room < COST_MIN:
             return False
         flags = SYN if stream.mine and stream.first < 0 else 0
@@ -169,7 +169,7 @@ class Sender:
             flags |= MORE
         stream.queued -= len(part)
         cost = max(len(part), COST_MIN)
-        stream.outbound.sent += cost
+        stream.sent += cost
         self.window.sent += cost
         if flags & SYN:
             stream.first = self.replay.next

@@ -17,9 +17,10 @@ OPEN = Half.OPEN
 NOTHING: deque[tuple[bytes, bool]] = deque(maxlen=0)
 
 
-class Stream:
-    """`id` is 0 until the first frame enters a batch; `owner` is the layer above's: never read here, cut at the end.
+class Stream(SendWindow):
+    """Itself the window of what we may still send on it; `inbound` is what the peer may.
 
+    `id` is 0 until the first frame enters a batch; `owner` is the layer above's: never read here, cut at the end.
     A stream is forgotten when both halves are done, all was consumed and its owner released it.
     """
 
@@ -29,7 +30,6 @@ class Stream:
         "inbound",
         "mine",
         "notify",
-        "outbound",
         "owner",
         "partial",
         "partial_cost",
@@ -51,7 +51,8 @@ class Stream:
         self.first = -1  # number of the frame that opened it
         self.sending = OPEN
         self.receiving = OPEN
-        self.outbound = SendWindow(send_window)
+        self.limit = send_window
+        self.sent = 0
         self.inbound = ReceiveWindow(receive_window)
         self.queue = NOTHING
         self.queued = 0

@@ -81,7 +81,7 @@ PLANTS: dict[str, list[Edit]] = {
         )
     ],
     "ack not sent": [(receiver.Receiver, "_plan_ack", "config = self._config", "return")],
-    "credit without limit": [(sender.Sender, "send", "and sent <= window.limit", "")],
+    "credit without limit": [(sender.Sender, "send", "and sent <= stream.limit", "")],
     "tomb with a wrong mark": [(resume.ResumeIndex, "bury", "session.receiver.next", "session.receiver.next - 1")],
     "old psk offered": [(peer.Peer, "confirm", "self.dial_psk = psk", "self.dial_psk = self.dial_psk or psk")],
     "fragments mixed up": [
