@@ -164,8 +164,8 @@ class Sender:
             stream.queue.popleft()
             flags |= FIN if fin else 0
         else:
-            part = message[:room]
-            stream.queue[0] = (message[room:], fin)
+            view = memoryview(message)  # what is left is not copied for each frame
+            part, stream.queue[0] = view[:room], (view[room:], fin)
             flags |= MORE
         stream.queued -= len(part)
         cost = max(len(part), COST_MIN)
@@ -182,7 +182,7 @@ class Sender:
                 self._places.forget_if_done(stream)
         return True
 
-    def _number(self, stream: Stream, flags: int, body: bytes) -> None:
+    def _number(self, stream: Stream, flags: int, body: bytes | memoryview) -> None:
         sequence = self.replay.next
         self.replay.next = sequence + 1
         self._batch.append(HEADER.pack(MAGIC, VERSION, DATA, flags, stream.id, sequence & MASK32, len(body)) + body)

@@ -14,7 +14,7 @@ from hermes_peer.errors import ProtocolError, UsageError
 
 OPEN = Half.OPEN
 # What every stream's queue is until something must wait in it: most streams never need one of their own.
-NOTHING: deque[tuple[bytes, bool]] = deque(maxlen=0)
+NOTHING: deque[tuple[bytes | memoryview, bool]] = deque(maxlen=0)
 
 
 class Stream(SendWindow):
