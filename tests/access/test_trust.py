@@ -224,6 +224,16 @@ def test_only_what_changed_is_read_and_once_for_all_agents_of_a_process(home, tr
     assert one.reload_if_changed() and not one.grant(A, NOW).allowed
 
 
+@pytest.mark.attack(12)
+def test_what_is_read_of_a_file_that_was_not_there_a_moment_ago_is_not_remembered(home, trust_text, monkeypatch):
+    trust_text(pin(A, "worker"))
+    with monkeypatch.context() as early:
+        early.setattr(trust_, "stamp", lambda path: None)  # it comes between the look and the reading
+        assert Trust(home).grant(A, NOW).allowed
+    home.trust_file.unlink()
+    assert not Trust(home).grant(A, NOW).allowed
+
+
 def test_broken_at_the_start(home, trust_text):
     slot = home.slot("worker")
     (home.trust_dir / "bad.toml").write_text("]")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from hermes_peer import Request
 from hermes_peer.agent.durable import early, store
@@ -21,6 +22,7 @@ from hermes_peer.journal.operations import Take
 from hermes_peer.journal.values import Limits, TakenState
 from hermes_peer.wire.messages import Envelope
 from tests.agent.durable.rig import crash, empty, planner, taken, worker
+from tests.agent.durable.test_acceptance import ROW
 from tests.agent.durable.test_inbox import ME, offer
 from tests.loops import until
 
@@ -278,6 +280,18 @@ async def test_progress_of_a_run_that_is_not_taken_goes_nowhere(home: Path) -> N
         await asyncio.sleep(0)
         assert heard.words == ["conflict"] and not complaints
         assert (await taken(served))[0].next_item == 0
+
+
+async def test_items_of_an_early_run_are_not_logged_before_it_is_taken(home: Path) -> None:
+    async with serving(home) as served:
+        inbox, _ = await served._running().durable.open()
+        other = replace(ROW, principal=ME, state=TakenState.RUNNING, attempts=1)  # which nobody here runs
+        await inbox.journal.commit(Take(other))
+        heard = await offer(served, "m", "steps")
+        await heard.over.wait()
+        assert heard.words == ["conflict"]
+        (row,) = await taken(served)
+        assert (row.next_item, row.state) == (0, TakenState.RUNNING)
 
 
 async def test_what_a_journal_is_known_to_refuse_does_not_begin(home: Path, monkeypatch: Any) -> None:
