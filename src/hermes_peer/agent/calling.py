@@ -31,7 +31,7 @@ _OK_SIZE = len(_OK)
 OBJECT = ord("{")
 _now_ms = time.time_ns
 _NAMES_MAX = 4096
-_PLAIN = (int, float)
+_PLAIN = (int, float)  # of which nothing but NaN and infinity need be refused
 _known_names: set[str] = set()  # method names that were found to be some
 
 

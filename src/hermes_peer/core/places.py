@@ -18,7 +18,6 @@ CEILING_MIN = 2 * PLACES_KEPT
 LOADED_MS = 250
 TELL_EARLY = 32
 SYN = int(Flag.SYN)
-OPEN = Half.OPEN
 
 
 def later(a: int, b: int) -> bool:
@@ -94,12 +93,12 @@ class Places:
             not id
             or bool(id & 1) is self.originator
             or self.opened_peer >= self.granted
-            or (self._high and not 0 < (id - self._high) & MASK32 < 1 << 31)
+            or (self._high and not later(id, self._high))
         ):
             return None
         self._high = id
         self.opened_peer += 1
-        stream = self.streams[id] = Stream(False, self._settings.send_window, self._config.window)
+        stream = self.streams[id] = self.make(False)
         stream.id = id
         stream.shown_at = stream.seen_at = self.now
         return stream
@@ -131,14 +130,7 @@ class Places:
 
     def forget_if_done(self, stream: Stream) -> None:
         """A place is free when the *handler* has ended, not when a reset arrives (attack 34)."""
-        if (
-            not stream.released
-            or stream.sending is OPEN
-            or stream.receiving is OPEN
-            or stream.queue
-            or stream.inbound.received != stream.inbound.consumed
-            or self.streams.pop(stream.id, None) is None
-        ):
+        if not stream.released or not stream.closed or self.streams.pop(stream.id, None) is None:
             return
         self.forgotten += 1
         stream.owner = None  # owner and stream hold each other: cut it, or every call is work for the collector
@@ -186,5 +178,5 @@ class Places:
         return [
             s
             for s in self.streams.values()
-            if not s.mine and s.sending is OPEN and not s.released and s.shown_at < before
+            if not s.mine and s.sending is Half.OPEN and not s.released and s.shown_at < before
         ]

@@ -247,9 +247,7 @@ class Receiver:
             self._grow(stream)
             window.renew()
             self.credits[stream.id] = stream
-        if self.window.consume(cost) and not self.pressed:
-            self.window.renew()
-            self.credits[0] = None
+        self._consume(cost)
         if stream.released and stream.receiving is not OPEN:
             self._places.forget_if_done(stream)
 

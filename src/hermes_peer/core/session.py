@@ -58,7 +58,7 @@ class Session:
         """A new stream of ours. It has no id, and the peer knows nothing of it, until its first frame leaves."""
         if self.state is SessionState.ENDED:
             raise UsageError("the session has ended")
-        return Stream(True, self.settings.send_window, self.config.window, reserved)
+        return self.places.make(True, reserved)
 
     def reset(self, stream: Stream, error: bytes = b"") -> None:
         """Abort both halves; what has no number yet is dropped. Harmless on a stream that is done."""

@@ -43,7 +43,7 @@ PLANTS: dict[str, list[Edit]] = {
     ],
     "limits not told again": [(receiver.Receiver, "tell_all", "self.credits = {0: None}", "return")],
     "wrong parity": [(places.Places, "__init__", "1 if originator else 2", "1")],
-    "place free at the reset": [(places.Places, "forget_if_done", "not stream.released", "False")],
+    "place free at the reset": [(places.Places, "forget_if_done", "not stream.released or ", "")],
     "permit kept by a reset": [(receiver.Receiver, "abort", "self._end_long(stream)", "pass")],
     "spare kept": [
         (places.Places, "forget_if_done", "self.spare += stream.inbound.size - self._config.window", "pass")
@@ -55,10 +55,7 @@ PLANTS: dict[str, list[Edit]] = {
     ],
     "nothing sent again": [(replay.Replay, "rewind", "return again", "return deque()")],
     "no permit asked for": [(receiver.Receiver, "_collect", "self.permits.ask(stream.id, window)", "False")],
-    "session credit forgotten": [
-        (receiver.Receiver, "_consume", "self.credits[0] = None", "pass"),
-        (receiver.Receiver, "consumed", "self.credits[0] = None", "pass"),
-    ],
+    "session credit forgotten": [(receiver.Receiver, "_consume", "self.credits[0] = None", "pass")],
     "stream credit forgotten": [(receiver.Receiver, "consumed", "self.credits[stream.id] = stream", "pass")],
     "freed place not noticed": [(places.Places, "forget_if_done", "self.freed = True", "pass")],
     "limit of streams not noticed": [(places.Places, "raise_limit", "self.freed = True", "pass")],

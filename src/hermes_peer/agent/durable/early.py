@@ -60,7 +60,7 @@ class Early:
             if not taken and not inbox.closing:
                 await work.dropped()
         if taken:
-            inbox.taken(work, reader)
+            inbox.taken(work, True, reader)
         return verdict
 
     def no_room(self, reason: str, why: str, begun: bool) -> Unavailable:

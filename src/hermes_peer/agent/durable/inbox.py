@@ -173,23 +173,20 @@ class Inbox:
         self, row: Taken, envelope: Envelope, method: Method, run: bool, deadline: float, reader: Reader | None
     ) -> None:
         work = Work(self, row, envelope, deadline)
-        self.works[row.principal, row.message_id] = work
-        if reader is not None:
-            work.ended.append(reader.ended)
-            reader.accepted()
-        work.counted = run
+        self.taken(work, run, reader)
         if run:
             work.start(method)
         else:
             self._waiting.append(work)
             self._watch(work)
 
-    def taken(self, work: Work, reader: Reader) -> None:
-        """A work that has begun early is on the disk."""
+    def taken(self, work: Work, counted: bool, reader: Reader | None) -> None:
+        """It is on the disk: from here on it is found. `counted`: it holds a place of running handlers."""
         self.works[work.principal, work.id] = work
-        work.counted = True
-        work.ended.append(reader.ended)
-        reader.accepted()
+        work.counted = counted
+        if reader is not None:
+            work.ended.append(reader.ended)
+            reader.accepted()
 
     def _attach(self, row: Taken, asked: str, reader: Reader) -> None:
         reader.accepted()
