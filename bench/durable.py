@@ -5,8 +5,10 @@ other workloads. Called by hand. Needs what `bench/requirements.txt` says, and t
 
 JetStream does the same with file store and `sync_interval: always`: the request is published to a work queue (its
 acknowledgement is awaited), the worker publishes the reply to a second stream (awaited), then acknowledges the request;
-the caller's durable consumer gets the reply and acknowledges it. Debian's nats-server (2.9) does not know that setting
-and acknowledges before the disk has it, as the table says; `--nats-server PATH` names a newer one.
+the caller's durable consumer gets the reply and acknowledges it. Its queue hands work out at least once, so our method
+is "idempotent"; request and reply are on disks before the caller has the answer, on either side. Debian's nats-server
+(2.9) does not know that setting and acknowledges before the disk has it, as the table says; `--nats-server PATH` names
+a newer one.
 """
 
 from __future__ import annotations
@@ -176,11 +178,8 @@ async def jetstream(folder: Path, program: str) -> Any:
     config.write_text(f'host: {HOST}\nport: {port}\njetstream {{\n store_dir: "{folder}/js"\n {sync}\n}}\n')
     server = await asyncio.create_subprocess_exec(program, "-c", str(config), stdout=-3, stderr=-3)
     try:
-        for _ in range(100):
-            with contextlib.suppress(OSError, nats.errors.Error):
-                link = await nats.connect(f"nats://{HOST}:{port}", allow_reconnect=False)
-                break
-            await asyncio.sleep(0.05)
+        await listening(port)
+        link = await nats.connect(f"nats://{HOST}:{port}", allow_reconnect=False)
         stream = link.jetstream()
         for name, subject in (("WORK", "work.*"), ("REPLY", "reply.*")):
             await stream.add_stream(
@@ -203,6 +202,17 @@ async def takes_always(program: str) -> bool:
     text = (await asked.communicate())[0].decode()
     major, minor = text.rpartition("v")[2].split(".")[:2]
     return (int(major), int(minor)) >= (2, 10)
+
+
+async def listening(port: int) -> None:
+    """Returns once somebody takes connections there. Raises TimeoutError."""
+    async with asyncio.timeout(10):
+        while True:
+            with contextlib.suppress(OSError):
+                _, writer = await asyncio.open_connection(HOST, port)
+                writer.close()
+                return
+            await asyncio.sleep(0.05)
 
 
 def free_port() -> int:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes_peer import SessionLost
+from hermes_peer import HermesAgent, Request, SessionLost
+from hermes_peer.errors import UsageError
 
 from .rig import clean, free_port, link_of, make_caller, process, quick_redials, settled, show, until, worker_process
 
@@ -138,3 +139,57 @@ def test_a_worker_that_never_comes_back_is_told_in_time(tmp_path: Path) -> None:
 
     with quick_redials():
         clean(scenario)
+
+
+SUBMITTER = """
+    import asyncio, sys
+    from hermes_peer import HermesAgent
+
+    async def main():
+        async with HermesAgent("planner", home=sys.argv[1], slot=1) as me:
+            await (await me.submit("worker", "count", {"n": 1})).result()
+            inbox, _ = await me._running().durable.open()
+            await inbox.journal.begin()  # the disk takes its time
+            await me.submit("worker", "count", {"n": 2})
+            print("submitted", flush=True)
+
+    asyncio.run(main())
+"""
+
+
+def test_a_submitter_killed_while_its_work_is_stored_and_already_there(tmp_path: Path) -> None:
+    """`submit` had not returned: nobody was promised anything, the work ran at most once, and all goes on."""
+
+    async def scenario() -> None:
+        home = tmp_path / f"home-{os.urandom(4).hex()}"
+        worker = HermesAgent("worker", home=home)
+        ran: dict[str, int] = {}
+        twice = asyncio.Event()
+
+        @worker.method("count", contract="idempotent")
+        async def count(n: int, request: Request) -> int:
+            ran[request.message_id] = n
+            if n == 2:
+                twice.set()
+            return n
+
+        async with worker:
+            async with process(tmp_path, SUBMITTER, str(home)) as killed:
+                await twice.wait()
+                killed.kill()
+                await killed.gone()
+                assert killed.lines == [] and await killed.rest() == ""
+            first, lost = ran
+            async with HermesAgent("planner", home=home, slot=1) as me:
+                assert me.status()["durable"]["problem"] is None
+                assert await me.ticket(first).result() == 1
+                with pytest.raises(UsageError, match="knows of no ticket"):
+                    await me.ticket(lost).state()
+                assert await (await me.submit("worker", "count", {"n": 3})).result() == 3
+                assert list(ran.values()) == [1, 2, 3]
+                await until(lambda: not me.status()["durable"]["to_settle"], "it is told")
+            durable = worker.status()["durable"]
+            assert (durable["taken"]["done"], durable["in_hand"]) == (1, 0)  # the lost one, until its time is over
+            assert durable["taken"]["running"] == durable["taken"]["accepted"] == 0
+
+    clean(scenario)

@@ -24,6 +24,7 @@ DURABLE = {
     "round": ("OPEN", f"{_AGAIN} any error; rises when an operator replays"),
     "again": ("OPEN", "sent before under this id: look whether it is known"),
     "items": ("END", "how many items the work has"),
+    "contract": ("END", "what its method promises (section 3)"),
 }
 
 

@@ -51,6 +51,7 @@ ENVELOPE = {
     "idempotency_key": "durable work only (durable, section 1)",
     "round": "durable work only (durable, section 5)",
     "items": "durable work only, in END (durable, section 4)",
+    "contract": "durable work only, in END (durable, section 3)",
     "again": "durable work only: sent before under this id (durable, section 1)",
     "parent_id": "`span_id` of the call whose handler makes this one, of the same trace; empty at its root",
 }

@@ -272,7 +272,8 @@ class HermesAgent(Offer):
         """Durable work: on this disk when it returns, answered over lost lines and `kill -9` (mission L11).
 
         `ttl` (default an hour) counts while nobody can be reached, too. The same `message_id` or `idempotency_key`
-        attaches to the work that is there. Raises UsageError (the id was used for other work), JournalError.
+        attaches to the work that is there. Raises UsageError (the id was used for other work), JournalError (it was not
+        stored; the error says so if the work had left by then).
         """
         _, outbox = await self._running().durable.open()
         row = await outbox.submit(

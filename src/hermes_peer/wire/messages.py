@@ -52,6 +52,7 @@ class Envelope(msgspec.Struct, omit_defaults=True, gc=False):
     idempotency_key: str = ""
     round: int = 0  # rises when an operator sends a dead letter again: run what had failed
     items: int = 0  # on END of durable work: how many stream items there are
+    contract: str = ""  # on END of durable work: what its method promises about being run again
     again: bool = False  # durable work that was sent before under this id: the receiver may know it
     parent_id: str = ""  # the span_id of the request whose handler makes this call; empty at the root of a trace
 

@@ -25,6 +25,32 @@ async def test_in_one_batch_and_noted(home: Path, monkeypatch: Any) -> None:
         await until_settled(me)
 
 
+async def test_what_ends_while_others_are_told_of_waits_for_the_next_batch(home: Path, monkeypatch: Any) -> None:
+    async with two(home) as (me, served):
+        inbox, _ = await served._running().durable.open()
+        _, box = await me._running().durable.open()
+        calls: list[int] = []
+        another = asyncio.Event()
+        real = inbox.settle
+
+        async def slow(principal: bytes, ids: list[str]) -> int:
+            calls.append(len(ids))
+            if len(calls) == 1:
+                monkeypatch.setattr(settling, "BATCH_S", 0.2)
+                await (await me.submit("worker", "plain", {})).result()
+                await until(lambda: len(box.settling) == 2)
+                another.set()
+            return await real(principal, ids)
+
+        monkeypatch.setattr(inbox, "settle", slow)
+        await (await me.submit("worker", "plain", {})).result()
+        await another.wait()
+        await until(lambda: len(box.settling) == 1)  # the first is told, the second waits
+        await (await me.submit("worker", "plain", {})).result()
+        await empty(me, served)
+        assert calls == [1, 2]
+
+
 async def until_settled(me: Any) -> None:
     while not all(settled(row) for row in await sent(me)):
         await asyncio.sleep(0.005)

@@ -16,15 +16,17 @@ import msgspec
 
 from hermes_peer.agent.calling import check_call, check_method, encode_payload
 from hermes_peer.agent.context import current_trace, new_span, new_trace, parent_of
+from hermes_peer.agent.durable.ahead import Ahead
 from hermes_peer.agent.durable.entry import Entry
 from hermes_peer.agent.durable.lane import Lane
 from hermes_peer.agent.durable.retry import LONGEST_S, digest, error_answer, key_id, new_work_id, pause
 from hermes_peer.agent.durable.rows import consumed, items_of, now_ms, ran, why_dead
 from hermes_peer.agent.durable.settling import Settling
-from hermes_peer.errors import CallError, Code, DeadlineExceeded, JournalError, OutcomeUnknown, UsageError
+from hermes_peer.errors import CallError, Code, DeadlineExceeded, HermesError, JournalError, OutcomeUnknown, UsageError
 from hermes_peer.journal import operations as op
-from hermes_peer.journal.values import Answer, Limits, Origin, Sent, SentState, Verdict
+from hermes_peer.journal.pending import Pending
 from hermes_peer.journal.values import Kind as Became
+from hermes_peer.journal.values import Limits, Origin, Sent, SentState, Verdict
 from hermes_peer.runtime.contact import Contact
 from hermes_peer.wire.messages import Envelope
 
@@ -52,6 +54,7 @@ class Outbox:
         self.entries: dict[str, Entry] = {}
         self.flying: Counter[bytes] = Counter()
         self.settling = Settling(life, journal)
+        self.ahead = Ahead(life, journal)
         self.fail = fail
         self.watchers: list[Callable[[Sent], Any]] = []  # hear of dead letters
         self._lanes: dict[str, Lane] = {}
@@ -113,35 +116,51 @@ class Outbox:
             raise UsageError(f"the payload has {len(data)} bytes; durable work takes at most {LARGEST} in all")
         expires = self.loop.time() + ttl
         self.fail("before-submit")
+        early = contact is not None and self.ahead.may(row, envelope, self._lanes.get(target))
         pending = self.journal.commit(op.Submit(row))
+        self.ahead.storing.add(pending)
+        sent = self._send_ahead(row, envelope, expires, contact) if early and contact is not None else None
         try:
-            (verdict,) = await pending
+            return await self._stored(pending, envelope, expires, sent)
         except asyncio.CancelledError:  # it is stored all the same, and must not lie there unsent
-            self.life.spawn(self._enter_late(pending, envelope, expires))
+            self.life.spawn(self._stored_late(pending, envelope, expires, sent))
             raise
-        self.fail("after-submit")
-        return self._entered(verdict, row, envelope, expires)
 
-    async def _enter_late(self, pending: Any, envelope: Envelope, expires: float) -> None:
+    def _send_ahead(self, row: Sent, envelope: Envelope, expires: float, contact: Contact) -> Entry:
+        entry = self._enter(row, envelope, expires)
+        self.flying[contact.peer.fingerprint] += 1
+        self._lanes[row.target].send(entry, contact)
+        return entry
+
+    async def _stored(self, pending: Pending[Any], envelope: Envelope, expires: float, sent: Entry | None) -> Sent:
+        """The commit of a submission; what was not `sent` ahead of it is sent now. Raises what `submit` raises."""
         try:
             (verdict,) = await pending
-            if isinstance(verdict, Verdict) and verdict.kind is Became.NEW:
-                assert isinstance(verdict.row, Sent)
-                self._enter(verdict.row, envelope, expires)
-        except JournalError as error:
-            log.info("%s", error)
-
-    def _entered(self, verdict: Answer, row: Sent, envelope: Envelope, expires: float) -> Sent:
-        assert isinstance(verdict, Verdict)
-        if verdict.kind is Became.CONFLICT:
-            raise UsageError(f"the id {row.message_id} was used for other work: take another, or none")
-        if verdict.kind is Became.REFUSED:
-            raise CallError("outbox_full", verdict.why, code=Code.ERROR_RESOURCE_EXHAUSTED, retryable=True)
+            self.fail("after-submit")
+            assert isinstance(verdict, Verdict)
+            if verdict.kind is Became.CONFLICT:
+                raise UsageError(f"the id {envelope.message_id} was used for other work: take another, or none")
+            if verdict.kind is Became.REFUSED:
+                raise CallError("outbox_full", verdict.why, code=Code.ERROR_RESOURCE_EXHAUSTED, retryable=True)
+        except HermesError as error:
+            if sent is None:
+                raise
+            self._leave(sent)
+            raise self.ahead.withdrawn(sent, error) from error
+        finally:
+            if pending.done():
+                self.ahead.storing.discard(pending)
         there = verdict.row
         assert isinstance(there, Sent)
-        if verdict.kind is Became.NEW:
+        if verdict.kind is Became.NEW and sent is None:
             self._enter(there, envelope, expires)
         return there
+
+    async def _stored_late(self, *stored: Any) -> None:
+        try:
+            await self._stored(*stored)
+        except HermesError as error:
+            log.info("%s", error)
 
     def _enter(self, row: Sent, envelope: Envelope, expires: float, wait: float = 0.0) -> Entry:
         entry = Entry(row, envelope, expires, self.loop)
@@ -229,7 +248,9 @@ class Outbox:
                 self.wake_all()
             return
         except UsageError as error:
-            if isinstance(operation, op.MarkDone):
+            if entry.over:
+                pass  # it was sent ahead, and could not be stored after all
+            elif isinstance(operation, op.MarkDone):
                 large = CallError("outcome_too_large", str(error), code=Code.ERROR_RESOURCE_EXHAUSTED)
                 await self.finish(entry, op.MarkDead(entry.id, why_dead(large, "answered")))
             else:

@@ -27,6 +27,7 @@ class End(NamedTuple):
     value: Any
     error: CallError | None
     items: int = 0  # how many stream items the work has
+    contract: str = ""  # of the method that ran
 
 
 def read_end(message: bytes, trace_id: str = "") -> End:
@@ -38,8 +39,8 @@ def read_end(message: bytes, trace_id: str = "") -> End:
         return End(None, CallError("bad_answer", f"the outcome cannot be read: {bad}", code=7))
     if envelope.type == "error":
         error = call_error(value if isinstance(value, dict) else {}, trace_id)
-        return End(None, error, envelope.items)
-    return End(value, None, envelope.items)
+        return End(None, error, envelope.items, envelope.contract)
+    return End(value, None, envelope.items, envelope.contract)
 
 
 def pause(attempts: int, asked: float | None = None) -> float:

@@ -86,6 +86,8 @@ class Settling:
                 if not ids:
                     del self._ids[peer]
                 await self._note(part)
+                if len(ids) < BATCH:
+                    await asyncio.sleep(BATCH_S)  # what ends meanwhile goes along
         except (HermesError, OSError):
             pass  # it keeps them until we meet again, and for its retention at the longest
         finally:

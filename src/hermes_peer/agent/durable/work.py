@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from hermes_peer.agent.context import CURRENT
 from hermes_peer.agent.durable.acceptance import Acceptance, NotTaken
@@ -324,13 +324,13 @@ class Work:
     def _answer(self, value: Any, error: BaseException | None) -> bytes:
         if error is None:
             try:
-                return messages.encode_end(Envelope("response", items=self.emitted), jsons.encode(value, "result"))
+                return messages.encode_end(self._head("response", self.emitted), jsons.encode(value, "result"))
             except (TypeError, ValueError) as bad:
                 error = CallError("bad_result", f"the result cannot be sent: {bad}", code=Code.ERROR_INTERNAL)
         body = error_body(self._as_call_error(error))
         if self.logged and self.contract is not Contract.IDEMPOTENT:
             body["retryable"] = False  # what was read already, and a second run, are not one stream
-        head = Envelope("error", items=self.logged)
+        head = self._head("error", self.logged)
         try:
             return messages.encode_end(head, jsons.encode(body, "error"))
         except (TypeError, ValueError) as bad:
@@ -339,6 +339,9 @@ class Work:
                 body[member] = str(body[member]).encode("utf-8", "replace").decode()
             body.pop("retry_after", None)
             return messages.encode_end(head, jsons.encode(body, "error"))
+
+    def _head(self, type: Literal["response", "error"], items: int) -> Envelope:
+        return Envelope(type, items=items, contract=self.contract.value)
 
     def _as_call_error(self, error: BaseException) -> CallError:
         if isinstance(error, CallError):
