@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from hermes_peer.errors import JournalError
+from hermes_peer.journal import writer
 from hermes_peer.journal.values import Kind, SentState
 
 from .rig import ONE, a_sent, a_taken, do, op
@@ -69,6 +70,33 @@ def test_an_idle_writer_does_not_wait_for_company(make: Any) -> None:
         do(journal, op.Submit(a_sent(f"m-{i}")))
     assert journal.gauges().commits == 20
     assert time.perf_counter() - began < 5
+
+
+def test_what_is_patient_shares_the_commit_of_the_next(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "PATIENCE_S", 30.0)
+    journal = make()
+    patient = [journal.commit(op.Submit(a_sent(f"m-{i}")), patient=True) for i in range(3)]
+    while journal.gauges().queue:  # until the writer has them in hand
+        time.sleep(0.001)
+    assert not any(promise.done() for promise in patient)
+    journal.commit(op.Submit(a_sent("hurry"))).result(5)
+    assert all(promise.done() for promise in patient)
+    assert journal.gauges().commits == 1 and journal.gauges().units == 4
+
+
+def test_a_question_or_the_end_finds_what_is_patient_stored(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "PATIENCE_S", 30.0)
+    journal = make()
+    journal.commit(op.Submit(a_sent("m-0")), patient=True)
+    assert journal.sent("m-0").result(5).message_id == "m-0"
+    last = journal.commit(op.Submit(a_sent("m-1")), patient=True)
+    journal.close()
+    assert last.result(5)[0].kind is Kind.NEW
+
+
+def test_what_is_patient_and_alone_is_stored_too(make: Any) -> None:
+    journal = make()
+    assert journal.commit(op.Submit(a_sent("m-0")), patient=True).result(5)[0].kind is Kind.NEW
 
 
 async def test_a_cancelled_caller_loses_and_doubles_nothing(make: Any) -> None:

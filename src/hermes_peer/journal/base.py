@@ -20,9 +20,9 @@ Row = tuple[Any, ...]
 class Work(Protocol):
     """The half that keeps messages. What it promises with is a `Pending`: await it, or call `result()` in a thread."""
 
-    def commit(self, *operations: Operation) -> Pending[tuple[Answer, ...]]:
+    def commit(self, *operations: Operation, patient: bool = False) -> Pending[tuple[Answer, ...]]:
         """Carries out all of them, in order and in one commit, or none. Kept only after that commit is on the disk;
-        the answers are in order (see operations.py).
+        the answers are in order (see operations.py). `patient`: it may wait some ms for others to share the commit.
 
         Nothing can be cancelled: what was handed in is carried out. Raises (when awaited) UsageError for what the
         rules forbid, and JournalError if it cannot be made durable: disk full, stopped, closed.

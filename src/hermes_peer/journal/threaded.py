@@ -33,8 +33,8 @@ class ThreadedJournal:
         self._writer = Writer(store, idle_s=idle_s, failpoint=failpoint)
         self._pid = os.getpid()
 
-    def commit(self, *operations: Operation) -> Pending[tuple[Answer, ...]]:
-        return self._put(Unit(operations))
+    def commit(self, *operations: Operation, patient: bool = False) -> Pending[tuple[Answer, ...]]:
+        return self._put(Unit(operations, patient))
 
     def transaction(
         self,

@@ -22,14 +22,16 @@ from hermes_peer.journal.values import Gauges
 
 MOST = 1024  # units in one commit
 MOST_BYTES = 8 << 20
+PATIENCE_S = 0.002  # how long a batch waits for others if nobody in it is in a hurry
 Kept = tuple[Pending[Any], Any, BaseException | None]
 
 
 class Unit:
     """What is stored together: operations, or a handler's function and what follows from its result."""
 
-    def __init__(self, operations: Sequence[Operation]) -> None:
+    def __init__(self, operations: Sequence[Operation], patient: bool = False) -> None:
         self.operations = operations
+        self.patient = patient
         self.pending: Pending[Any] = Pending()
 
     started = False
@@ -189,12 +191,15 @@ class Writer:
             return []
         batch = [entry]
         size = 0
+        until = time.monotonic() + PATIENCE_S
         while isinstance(entry, Unit | Read) and len(batch) < MOST:
             size += weight(entry) if isinstance(entry, Unit) else 0
             if size > MOST_BYTES:
                 break
+            if not (isinstance(entry, Unit) and entry.patient):
+                until = 0.0
             try:
-                entry = self._queue.get_nowait()
+                entry = self._queue.get(timeout=max(0.0, until - time.monotonic()))
             except queue.Empty:
                 break
             batch.append(entry)

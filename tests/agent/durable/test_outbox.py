@@ -201,11 +201,11 @@ async def test_a_journal_that_cannot_store_an_end_asks_for_it_again(home: Path, 
         async def failing() -> Any:
             raise JournalError("disk full: for a moment")
 
-        def commit(*operations: Any) -> Any:
+        def commit(*operations: Any, **options: Any) -> Any:
             if isinstance(operations[0], op.MarkDone) and not told:
                 told.append(operations[0])
                 return failing()
-            return real(*operations)
+            return real(*operations, **options)
 
         monkeypatch.setattr(journal, "commit", commit)
         with quick_retries():

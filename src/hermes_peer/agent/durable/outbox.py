@@ -234,7 +234,7 @@ class Outbox:
         once it is stored, as nobody else knows of it.
         """
         entry.busy = True
-        stored = self.journal.commit(operation)
+        stored = self.journal.commit(operation, patient=True)
         if isinstance(operation, op.MarkDone):
             entry.tell(msgspec.structs.replace(entry.row, state=SentState.DONE, outcome=operation.outcome))
         try:
