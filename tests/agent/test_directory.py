@@ -43,6 +43,21 @@ async def test_instances_are_chosen_by_load(home: Path, monkeypatch: pytest.Monk
         await quiet(me, one)
 
 
+async def test_who_is_linked_is_known_without_dialling_however_old_the_last_look(home: Path) -> None:
+    async with planner(home) as me:
+        them = me._running().directory
+        now = me._running().loop.time()
+        assert them.linked("worker", now) is None  # unknown
+        async with worker(home) as served:
+            assert them.linked("worker", now) is None  # not dialled for this
+            await me.call("worker", "echo", {})
+            for later in (0.0, 10 * directory.FRESH_S):
+                contact = them.linked("worker", now + later)
+                assert contact is not None and contact.peer.fingerprint.hex() == served.fingerprint
+            await quiet(me, served)
+        assert them.linked("worker", now + 30 * directory.FRESH_S) is None  # gone
+
+
 async def until_linked(me: HermesAgent, count: int) -> None:
     end = asyncio.get_running_loop().time() + 5
     while sum(link["state"] == "connected" for link in me.status()["links"]) < count:

@@ -124,6 +124,15 @@ class Directory:
             return contact if contact.session is not None and contact.pump is not None else None
         return min((c for c in routes if c.pump is not None and c.session is not None), key=_load, default=None)
 
+    def linked(self, target: str, now: float) -> Contact | None:
+        """Who would be called now, if that needs no dialling. Looks again if the last look was long ago."""
+        if target not in self._routes or now > self._fresh[target]:
+            try:
+                self.find(target, now)
+            except (LinkError, UsageError):
+                return None
+        return self.route(target, now)
+
     def find(self, target: str, now: float) -> list[Contact]:
         """All contacts that may serve `target`, best first; they may have no link yet. Raises LinkError, UsageError.
 

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from hermes_peer import HermesAgent
-from hermes_peer.agent.durable import ahead, settling
+from hermes_peer.agent.durable import ahead, lane, settling
 from hermes_peer.core.states import Reason
-from hermes_peer.errors import JournalError
+from hermes_peer.errors import JournalError, UsageError
+from hermes_peer.journal.hold import Ask
 from hermes_peer.journal.operations import Submit
-from hermes_peer.journal.rules import refused
-from hermes_peer.journal.values import Limits, SentState
+from hermes_peer.journal.values import SentState, TakenState
+from hermes_peer.wire.messages import Envelope
 from tests.agent.durable.rig import empty, left, planner, sent, taken, two, worker
 from tests.loops import until
 
@@ -50,6 +52,11 @@ async def volatile(me: HermesAgent) -> None:
 
 def outbox_of(me: HermesAgent) -> Any:
     return me._running().durable.outbox
+
+
+def answered_of(me: HermesAgent) -> bool:
+    """Whether the answer of a work that is in some lane is there."""
+    return any(e.done.done() for its_lane in outbox_of(me)._lanes.values() for e in its_lane.entries.values())
 
 
 async def test_it_runs_while_its_submission_is_stored_and_nothing_is_told_before(home: Path) -> None:
@@ -127,53 +134,92 @@ async def test_what_is_on_the_way_is_not_overtaken(home: Path) -> None:
         assert await slow.result() == "waited"
 
 
-def may(gauges: Any = (), contract: str = "idempotent", row: Any = (), envelope: Any = ()) -> bool:
-    """Whether it may, with these changes to what may."""
-    known_gauges = SimpleNamespace(**{"stopped": "", "free": 1 << 30, "sent": {}} | dict(gauges))
-    one: Any = ahead.Ahead(SimpleNamespace(), SimpleNamespace(gauges=lambda: known_gauges))  # type: ignore[arg-type]
-    one.learn(b"w", "add", contract)
-    the_row = SimpleNamespace(**{"peer": b"w", "method": "add"} | dict(row))
-    the_envelope = SimpleNamespace(**{"own_id": False, "idempotency_key": ""} | dict(envelope))
-    return bool(one.may(the_row, the_envelope, None))
+class Some:
+    """Whatever has these attributes, and may be held weakly."""
+
+    def __init__(self, **attributes: Any) -> None:
+        self.__dict__ |= attributes
+
+
+def an_ahead(**gauges: Any) -> Any:
+    known_gauges = Some(**{"stopped": "", "free": 1 << 30, "sent": {}, "taken": {}} | gauges)
+    life = Some(loop=Some(time=lambda: 100.0))
+    box = Some(life=life, flying=Counter({b"full": lane.WINDOW}), journal=Some(gauges=lambda: known_gauges))
+    return ahead.Ahead(box)  # type: ignore[arg-type]
+
+
+def heard(session: Any, method: str = "add", contract: str = "idempotent", **envelope: Any) -> tuple[Any, str]:
+    """An outcome that came over this session."""
+    return Some(session=session, envelope=Envelope(method=method, **envelope)), contract
+
+
+def may(one: Any, session: Any, method: str = "add", peer: bytes = b"w", entries: Any = None, **envelope: Any) -> bool:
+    its_lane = None if entries is None else Some(entries=entries)
+    return bool(one.may(Some(peer=peer, method=method), Envelope(**envelope), Some(session=session), its_lane))
+
+
+ROOM_FOR_100 = ahead.ROOM + 100 * ahead.OUTCOME
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected"),
+    ("gauges", "expected"),
     [
         ({}, True),
-        ({"contract": ""}, False),
-        ({"contract": "transactional"}, False),
-        ({"row": {"peer": b"x"}}, False),
-        ({"row": {"method": "sub"}}, False),
-        ({"envelope": {"own_id": True}}, False),
-        ({"envelope": {"idempotency_key": "step"}}, False),
-        ({"gauges": {"stopped": "the disk failed"}}, False),
-        ({"gauges": {"free": ahead.ROOM - 1}}, False),
-        ({"gauges": {"sent": {SentState.DEAD: ahead.ROWS}}}, False),
-        ({"gauges": {"sent": {SentState.DONE: ahead.ROWS}}}, True),
+        ({"stopped": "the disk failed"}, False),
+        ({"free": ahead.ROOM - 1}, False),
+        ({"free": ROOM_FOR_100, "sent": {SentState.WAITING: 50}, "taken": {TakenState.RUNNING: 50}}, True),
+        ({"free": ROOM_FOR_100, "sent": {SentState.ACCEPTED: 50}, "taken": {TakenState.ACCEPTED: 51}}, False),
+        ({"sent": {SentState.DEAD: ahead.ROWS}}, False),
+        ({"sent": {SentState.DONE: 100_000}, "taken": {TakenState.DONE: 100_000}}, True),
     ],
     ids=str,
 )
-def test_only_what_the_journal_will_take(changes: dict[str, Any], expected: bool) -> None:
-    assert may(**changes) is expected
+def test_only_what_the_journal_will_take(gauges: dict[str, Any], expected: bool) -> None:
+    one, session = an_ahead(**gauges), Some()
+    one.learn(*heard(session))
+    assert may(one, session) is expected
 
 
-def test_the_bounds_lie_within_the_journals_own() -> None:
-    limits = Limits()
-    assert refused(0, ahead.ROWS, limits) is None
-    assert 2 * limits.ballast + limits.body < ahead.ROOM
+def test_what_a_promise_covers() -> None:
+    one, session = an_ahead(), Some()
+    assert not may(one, session)
+    one.learn(*heard(session))
+    assert may(one, session)
+    assert not may(one, session, "sub") and not may(one, Some()) and not may(one, None)
+    assert not may(one, session, own_id=True) and not may(one, session, idempotency_key="step")
+    assert not may(one, session, peer=b"full")
+    done, open_ = asyncio.Future(loop=asyncio.new_event_loop()), asyncio.Future(loop=asyncio.new_event_loop())
+    done.set_result(None)
+    assert may(one, session, entries={"m": Some(done=done)})
+    assert not may(one, session, entries={"m": Some(done=done), "n": Some(done=open_)})
+    done.get_loop().close()
+    open_.get_loop().close()
 
 
-async def test_a_promise_that_is_taken_back_and_too_many_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    one: Any = ahead.Ahead(SimpleNamespace(), SimpleNamespace())  # type: ignore[arg-type]
+@pytest.mark.parametrize("contract", ["", "transactional"])
+def test_a_promise_that_is_taken_back(contract: str) -> None:
+    one, session = an_ahead(), Some()
+    one.learn(*heard(session))
+    one.learn(*heard(session, contract=contract))
+    assert not may(one, session)
+
+
+@pytest.mark.parametrize("how", [{"again": True}, {"own_id": True}, {"idempotency_key": "step"}], ids=str)
+def test_an_outcome_that_may_be_of_an_earlier_run_promises_nothing(how: dict[str, Any]) -> None:
+    one, session = an_ahead(), Some()
+    one.learn(*heard(session, **how))
+    assert not may(one, session)
+
+
+def test_promises_end_with_their_session_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ahead, "MOST", 2)
-    for method in ("a", "b"):
-        one.learn(b"w", method, "idempotent")
-    one.learn(b"w", "a", "")
-    assert one._idempotent == {(b"w", "b")}
-    for method in ("c", "d"):
-        one.learn(b"w", method, "idempotent")
-    assert one._idempotent == {(b"w", "d")}
+    one, session = an_ahead(), Some()
+    for method in ("a", "b", "c"):
+        one.learn(*heard(session, method))
+    assert [may(one, session, method) for method in ("a", "b", "c")] == [True, True, False]
+    del session
+    gc.collect()
+    assert not one._idempotent
 
 
 def refusing(me: HermesAgent, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,15 +248,137 @@ async def test_a_commit_that_fails_is_told_and_the_work_is_ended(
             submitted = asyncio.create_task(me.submit("worker", "held_again", {}))
             await served.begun.wait()
             if answered:
-                await until(lambda: any(entry.done.done() for entry in outbox_of(me).entries.values()))
+                await until(lambda: answered_of(me))
         with pytest.raises(JournalError, match=r"disk full.*had left by then: whether it runs is not known"):
             await submitted
         await until(lambda: not served._running().durable.inbox.works)  # cancelled, unless it had ended
-        await until(lambda: not left(me))
+        await until(lambda: not left(me) and not left(served))  # and forgotten
         box = outbox_of(me)
         assert not box.entries and not box.flying and not box.ahead.storing
         assert len(await sent(me)) == 1 and not await box.dead()
         assert not [r for r in caplog.records if r.name == "hermes_peer.work" and r.levelno >= logging.WARNING]
+
+
+async def test_after_one_that_could_not_be_stored_none_leaves_ahead_for_a_while(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with planner(home) as me, worker(home) as served:
+        await known(me, "add")
+        refusing(me, monkeypatch)
+        with pytest.raises(JournalError, match="had left"):
+            await me.submit("worker", "add", {"a": 1, "b": 2})
+        with pytest.raises(JournalError) as plain:
+            await me.submit("worker", "add", {"a": 1, "b": 2})
+        assert "had left" not in str(plain.value)
+        await until(lambda: not left(served))
+
+
+async def test_what_waits_for_a_place_has_not_left(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All streams of the session are taken: the submission is withdrawn before anybody has seen it."""
+    async with planner(home) as me, worker(home) as served:
+        await known(me, "add")
+        (contact,) = [c for c in me._running().endpoint.contacts.values() if c.session is not None]
+        assert contact.session is not None
+        begun = len(served.started)
+        calls: list[asyncio.Task[Any]] = []
+        while not any(stream.owner and not stream.id for stream in contact.session.sender.unsent()):
+            calls.append(asyncio.create_task(me.call("worker", "held", {}, ttl=60)))
+            await asyncio.sleep(0)
+        refusing(me, monkeypatch)
+        with pytest.raises(JournalError) as plain:
+            await me.submit("worker", "add", {"a": 1, "b": 2})
+        assert "had left" not in str(plain.value)
+        await until(lambda: not outbox_of(me).flying)
+        served.gate.set()
+        await asyncio.gather(*calls)
+        await volatile(me)
+        assert len(served.started) == begun + len(calls)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+async def test_nobody_finds_it_before_it_is_stored(home: Path, monkeypatch: pytest.MonkeyPatch, stored: bool) -> None:
+    """Whoever has heard its id meanwhile, from its handler say, waits for the commit or is told that there is none."""
+    async with planner(home) as me, worker(home) as served:
+        await known(me, "add")
+        if not stored:
+            refusing(me, monkeypatch)
+        served.begun.clear()
+        async with held(me):
+            submitted = asyncio.create_task(me.submit("worker", "add", {"a": 2, "b": 3}))
+            await served.begun.wait()
+            ticket = me.ticket(served.started[-1])
+            early = [asyncio.create_task(ticket.accepted()), asyncio.create_task(ticket.result())]
+            await volatile(me)
+            assert not any(task.done() for task in early)
+        if stored:
+            await submitted
+            assert await asyncio.gather(*early) == [None, 5]
+        else:
+            with pytest.raises(JournalError):
+                await submitted
+            for task in early:
+                with pytest.raises(UsageError, match="knows of no ticket"):
+                    await task
+
+
+async def test_one_that_is_stored_and_cancelled_in_one_turn_is_not_overtaken(home: Path) -> None:
+    async with two(home) as (me, served):
+        served.gate.set()
+        await known(me, "add", "plain")
+        box = outbox_of(me)
+        first = asyncio.create_task(me.submit("worker", "plain", {}))
+        while not box.ahead.storing:
+            await asyncio.sleep(0)
+        (pending,) = box.ahead.storing
+        pending.result(5)  # in this turn of the loop
+        first.cancel()
+        answers: list[bool] = []
+        real = box.ahead.may
+        box.ahead.may = lambda *arguments: answers.append(real(*arguments)) or answers[-1]
+        await (await asyncio.create_task(me.submit("worker", "add", {"a": 1, "b": 1}))).result()
+        assert answers == [False]
+        await until(lambda: len(served.started) == 4)
+
+
+async def test_one_that_ended_in_the_turn_in_which_its_submitter_was_cancelled(home: Path) -> None:
+    async with two(home) as (me, served):
+        await known(me, "add")
+        box = outbox_of(me)
+        transaction: Any = await box.journal.begin()
+        submitted = asyncio.create_task(me.submit("worker", "add", {"a": 2, "b": 3}))
+        await until(lambda: answered_of(me))
+        transaction._hold.put(Ask(None))
+        box.journal.sent("").result(5)  # submission and outcome are stored, and the loop has not heard of it
+        submitted.cancel()
+        await empty(me, served)
+        assert submitted.cancelled() and not box.entries and not box.ahead.storing
+
+
+async def test_one_that_takes_its_time_to_end_is_forgotten_too(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with planner(home) as me, worker(home) as served:
+        tidied, tidying = asyncio.Event(), asyncio.Event()
+
+        @served.method("tidies", contract="idempotent")
+        async def tidies() -> None:
+            served.begun.set()
+            try:
+                await served.gate.wait()
+            finally:
+                tidying.set()
+                await tidied.wait()
+
+        served.gate.set()
+        tidied.set()
+        await known(me, "tidies")
+        for event in (served.gate, served.begun, tidied, tidying):
+            event.clear()
+        refusing(me, monkeypatch)
+        with pytest.raises(JournalError, match="had left"):
+            await me.submit("worker", "tidies", {})
+        await tidying.wait()
+        await volatile(me)
+        tidied.set()
+        await until(lambda: not left(served) and not outbox_of(me).flying)
 
 
 async def test_a_submitter_that_is_cancelled_leaves_its_work_in_order(home: Path) -> None:

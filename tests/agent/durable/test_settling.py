@@ -36,7 +36,7 @@ async def test_what_ends_while_others_are_told_of_waits_for_the_next_batch(home:
         async def slow(principal: bytes, ids: list[str]) -> int:
             calls.append(len(ids))
             if len(calls) == 1:
-                monkeypatch.setattr(settling, "BATCH_S", 0.2)
+                monkeypatch.setattr(settling, "BATCH_S", 1.5)
                 await (await me.submit("worker", "plain", {})).result()
                 await until(lambda: len(box.settling) == 2)
                 another.set()

@@ -1,7 +1,7 @@
 """Work that begins while its acceptance is on the way to the disk: a quick handler's outcome shares that commit.
 
 Knows: which work may, what becomes of a run that is not taken. Refuses to know: how handlers run, who asks. Called by:
-inbox. No answer is told before the commit: a crash leaves a submission that is sent again.
+inbox. No answer is told before the commit: a crash leaves a submission that is sent again, or that nobody was told of.
 """
 
 from __future__ import annotations

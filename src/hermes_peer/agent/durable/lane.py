@@ -259,7 +259,7 @@ class Lane:
     async def _answered(self, entry: Entry, call: Delivery, answer: bytes) -> None:
         end = read_end(answer, entry.envelope.trace_id)
         error, attempts = end.error, entry.envelope.attempt
-        self._outbox.ahead.learn(call.contact.peer.fingerprint, entry.envelope.method, end.contract)
+        self._outbox.ahead.learn(call, end.contract)
         if error is None or isinstance(error, Cancelled):
             self._outbox.fail("before-outcome")
             await self._outbox.finish(entry, op.MarkDone(entry.id, answer, self._outbox.keep_until(entry)))

@@ -54,7 +54,7 @@ class Outbox:
         self.entries: dict[str, Entry] = {}
         self.flying: Counter[bytes] = Counter()
         self.settling = Settling(life, journal)
-        self.ahead = Ahead(life, journal)
+        self.ahead = Ahead(self)
         self.fail = fail
         self.watchers: list[Callable[[Sent], Any]] = []  # hear of dead letters
         self._lanes: dict[str, Lane] = {}
@@ -98,7 +98,7 @@ class Outbox:
         )
         envelope.parent_id = parent_of(envelope.trace_id)
         # Whoever would get it now is written down with it: that saves a commit before it is sent.
-        contact = self.life.directory.route(target, self.loop.time())
+        contact = self.life.directory.linked(target, self.loop.time())
         row = Sent(
             message_id=message_id,
             peer=contact.peer.fingerprint if contact is not None else b"",
@@ -116,18 +116,20 @@ class Outbox:
             raise UsageError(f"the payload has {len(data)} bytes; durable work takes at most {LARGEST} in all")
         expires = self.loop.time() + ttl
         self.fail("before-submit")
-        early = contact is not None and self.ahead.may(row, envelope, self._lanes.get(target))
+        ahead = contact is not None and self.ahead.may(row, envelope, contact, self._lanes.get(target))
         pending = self.journal.commit(op.Submit(row))
         self.ahead.storing.add(pending)
-        sent = self._send_ahead(row, envelope, expires, contact) if early and contact is not None else None
+        sent = self._send_ahead(row, envelope, expires, contact) if ahead and contact is not None else None
         try:
             return await self._stored(pending, envelope, expires, sent)
         except asyncio.CancelledError:  # it is stored all the same, and must not lie there unsent
+            self.ahead.storing.add(pending)
             self.life.spawn(self._stored_late(pending, envelope, expires, sent))
             raise
 
     def _send_ahead(self, row: Sent, envelope: Envelope, expires: float, contact: Contact) -> Entry:
-        entry = self._enter(row, envelope, expires)
+        """Nobody finds its entry by its id before it is stored."""
+        entry = self._enter(row, envelope, expires, stored=False)
         self.flying[contact.peer.fingerprint] += 1
         self._lanes[row.target].send(entry, contact)
         return entry
@@ -142,18 +144,22 @@ class Outbox:
                 raise UsageError(f"the id {envelope.message_id} was used for other work: take another, or none")
             if verdict.kind is Became.REFUSED:
                 raise CallError("outbox_full", verdict.why, code=Code.ERROR_RESOURCE_EXHAUSTED, retryable=True)
-        except HermesError as error:
-            if sent is None:
-                raise
-            self._leave(sent)
-            raise self.ahead.withdrawn(sent, error) from error
+        except Exception as error:
+            if sent is not None:
+                self._leave(sent)
+                if self.ahead.withdraw(sent):
+                    told = f"{error} The work {sent.id} had left by then: whether it runs is not known."
+                    raise JournalError(told) from error
+            raise
         finally:
             if pending.done():
                 self.ahead.storing.discard(pending)
         there = verdict.row
         assert isinstance(there, Sent)
-        if verdict.kind is Became.NEW and sent is None:
+        if sent is None and verdict.kind is Became.NEW:
             self._enter(there, envelope, expires)
+        elif sent is not None and not sent.over:
+            self.entries[sent.id] = sent
         return there
 
     async def _stored_late(self, *stored: Any) -> None:
@@ -162,10 +168,11 @@ class Outbox:
         except HermesError as error:
             log.info("%s", error)
 
-    def _enter(self, row: Sent, envelope: Envelope, expires: float, wait: float = 0.0) -> Entry:
+    def _enter(self, row: Sent, envelope: Envelope, expires: float, wait: float = 0.0, *, stored: bool = True) -> Entry:
         entry = Entry(row, envelope, expires, self.loop)
         entry.next_try = self.loop.time() + wait
-        self.entries[row.message_id] = entry
+        if stored:
+            self.entries[row.message_id] = entry
         lane = self._lanes.get(row.target)
         if lane is None:
             lane = self._lanes[row.target] = Lane(self, row.target)
@@ -234,7 +241,7 @@ class Outbox:
         once it is stored, as nobody else knows of it.
         """
         entry.busy = True
-        stored = self.journal.commit(operation, patient=True)
+        stored = self.journal.commit(operation, patient=isinstance(operation, op.MarkDone))
         if isinstance(operation, op.MarkDone):
             entry.tell(msgspec.structs.replace(entry.row, state=SentState.DONE, outcome=operation.outcome))
         try:
@@ -248,9 +255,7 @@ class Outbox:
                 self.wake_all()
             return
         except UsageError as error:
-            if entry.over:
-                pass  # it was sent ahead, and could not be stored after all
-            elif isinstance(operation, op.MarkDone):
+            if isinstance(operation, op.MarkDone):
                 large = CallError("outcome_too_large", str(error), code=Code.ERROR_RESOURCE_EXHAUSTED)
                 await self.finish(entry, op.MarkDead(entry.id, why_dead(large, "answered")))
             else:
@@ -268,7 +273,9 @@ class Outbox:
         self.settling.add(row)
 
     def forget(self, entry: Entry, error: UsageError) -> None:
-        """Its row is not there any more (damaged and set aside)."""
+        """Its row is not there any more (damaged and set aside), if it ever was (sent ahead, and not stored)."""
+        if entry.over:
+            return
         log.error("the work %s is lost: %s", entry.id, error)
         self._leave(entry)
         entry.fail(JournalError(f"the row of {entry.id} is not in the journal any more: {error}"))
