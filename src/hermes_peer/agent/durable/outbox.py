@@ -116,10 +116,9 @@ class Outbox:
             raise UsageError(f"the payload has {len(data)} bytes; durable work takes at most {LARGEST} in all")
         expires = self.loop.time() + ttl
         self.fail("before-submit")
-        ahead = contact is not None and self.ahead.may(row, envelope, contact, self._lanes.get(target))
         pending = self.journal.commit(op.Submit(row))
+        sent = self._send_ahead(row, envelope, expires, contact)
         self.ahead.storing.add(pending)
-        sent = self._send_ahead(row, envelope, expires, contact) if ahead and contact is not None else None
         try:
             return await self._stored(pending, envelope, expires, sent)
         except asyncio.CancelledError:  # it is stored all the same, and must not lie there unsent
@@ -127,8 +126,10 @@ class Outbox:
             self.life.spawn(self._stored_late(pending, envelope, expires, sent))
             raise
 
-    def _send_ahead(self, row: Sent, envelope: Envelope, expires: float, contact: Contact) -> Entry:
-        """Nobody finds its entry by its id before it is stored."""
+    def _send_ahead(self, row: Sent, envelope: Envelope, expires: float, contact: Contact | None) -> Entry | None:
+        """Send it now if it may be. Nobody finds the entry by its id before it is stored."""
+        if contact is None or not self.ahead.may(row, envelope, contact, self._lanes.get(row.target)):
+            return None
         entry = self._enter(row, envelope, expires, stored=False)
         self.flying[contact.peer.fingerprint] += 1
         self._lanes[row.target].send(entry, contact)
