@@ -8,7 +8,7 @@ Called by: everybody.
     |- ProtocolError       a wire rule was broken; ends the link
     |- LinkError           dialling, proving or losing a link; a later attempt may cure it
     |- SessionLost         the session is gone; `.ran` says "no" or "unknown"
-    |- JournalError        not durable, therefore not sent
+    |- JournalError        not durable; `.ran` as above
     `- CallError           the peer's answer: code, reason, message, details
        |- MethodNotFound  |- PermissionDenied  |- DeadlineExceeded  |- Unavailable
        `- RateLimited     `- OutcomeUnknown    `- Cancelled
@@ -64,17 +64,29 @@ class LinkError(HermesError):
 class SessionLost(HermesError):
     """The session ended before the answer came (spec: session, section 4).
 
-    `ran` is "no" if the work provably never started, else "unknown"; `offset` counts the stream items that arrived.
+    `ran` is "no" if the work provably never started, else "unknown"; `offset` counts the stream items that arrived;
+    `trace_id` is the call's.
     """
 
-    def __init__(self, message: str, *, ran: Literal["no", "unknown"] = "unknown", offset: int = 0) -> None:
+    def __init__(
+        self, message: str, *, ran: Literal["no", "unknown"] = "unknown", offset: int = 0, trace_id: str = ""
+    ) -> None:
         super().__init__(message)
         self.ran = ran
         self.offset = offset
+        self.trace_id = trace_id
 
 
 class JournalError(HermesError):
-    """The journal could not make something durable; it was therefore not sent."""
+    """The journal could not make something durable.
+
+    `ran` is "no" if nothing was stored and nothing sent, "unknown" if the disk failed in mid-commit, or if the work had
+    left while it was being stored.
+    """
+
+    def __init__(self, message: str, *, ran: Literal["no", "unknown"] = "no") -> None:
+        super().__init__(message)
+        self.ran = ran
 
 
 class CallError(HermesError):

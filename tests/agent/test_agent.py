@@ -469,14 +469,14 @@ async def test_a_worker_that_comes_back_as_another_process(home: Path) -> None:
             served = worker(home)
             await served.__aenter__()
             assert await me.call("worker", "echo", {"n": round}) == {"n": round}
-            call = asyncio.get_running_loop().create_task(me.call("worker", "sleep", {"s": 30}))
+            call = asyncio.get_running_loop().create_task(me.call("worker", "sleep", {"s": 30}, trace_id="a-trace"))
             await until(lambda: served.started[-1:] == ["sleep"])  # noqa: B023
             crash(served)
             after = worker(home)
             async with after:
                 with pytest.raises(SessionLost) as info:
                     await call
-                assert info.value.ran == "unknown"
+                assert (info.value.ran, info.value.trace_id) == ("unknown", "a-trace")
                 assert await me.call("worker", "echo", {"again": 1}, ttl=5) == {"again": 1}
             await quiet(me)
             await served.aclose()

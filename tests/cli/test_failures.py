@@ -8,6 +8,7 @@ from hermes_peer.cli import failures
 from hermes_peer.errors import (
     CallError,
     DeadlineExceeded,
+    JournalError,
     LinkError,
     MethodNotFound,
     PermissionDenied,
@@ -45,5 +46,7 @@ def test_sentences_say_what_to_do() -> None:
     assert "calling again is safe" in failures.sentence(SessionLost("gone", ran="no"))
     assert "look before you call again" in failures.sentence(SessionLost("gone"))
     assert failures.sentence(RateLimited("x", "too many", retry_after=2.0)) == "too many (try again in 2 s)"
-    assert failures.as_json(SessionLost("gone"))["ran"] == "unknown"
+    said = failures.as_json(SessionLost("gone", trace_id="a trace"))
+    assert (said["ran"], said["trace_id"]) == ("unknown", "a trace")
+    assert failures.as_json(JournalError("disk full"))["ran"] == "no"
     assert len(failures.sentence(CallError("x", "y" * 10_000))) < 2100

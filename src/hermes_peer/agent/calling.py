@@ -286,7 +286,7 @@ class Outgoing:
     def lost(self, text: str, offset: int = 0) -> None:
         """The session has ended (spec: session, section 4)."""
         ran = self.session.fate(self.stream)
-        self.settle(None, SessionLost(text, ran=ran, offset=offset))
+        self.settle(None, SessionLost(text, ran=ran, offset=offset, trace_id=self.envelope.trace_id))
 
     async def wait(self) -> Any:
         """The result. Cancelling this cancels the call."""

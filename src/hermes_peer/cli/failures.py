@@ -13,6 +13,7 @@ from hermes_peer.errors import (
     CallError,
     DeadlineExceeded,
     HermesError,
+    JournalError,
     LinkError,
     PermissionDenied,
     SessionLost,
@@ -78,8 +79,10 @@ def as_json(error: BaseException) -> dict[str, object]:
         return {**error_body(error), "trace_id": error.trace_id}
     reason = error.reason if isinstance(error, LinkError) else type(error).__name__
     body: dict[str, object] = {"reason": reason, "message": sentence(error)}
-    if isinstance(error, SessionLost):
+    if isinstance(error, SessionLost | JournalError):
         body["ran"] = error.ran
+    if isinstance(error, SessionLost):
+        body["trace_id"] = error.trace_id
     return body
 
 

@@ -249,8 +249,9 @@ async def test_a_commit_that_fails_is_told_and_the_work_is_ended(
             await served.begun.wait()
             if answered:
                 await until(lambda: answered_of(me))
-        with pytest.raises(JournalError, match=r"disk full.*had left by then: whether it runs is not known"):
+        with pytest.raises(JournalError, match=r"disk full.*had left by then: whether it runs is not known") as told:
             await submitted
+        assert told.value.ran == "unknown"
         await until(lambda: not served._running().durable.inbox.works)  # cancelled, unless it had ended
         await until(lambda: not left(me) and not left(served))  # and forgotten
         box = outbox_of(me)
@@ -269,7 +270,7 @@ async def test_after_one_that_could_not_be_stored_none_leaves_ahead_for_a_while(
             await me.submit("worker", "add", {"a": 1, "b": 2})
         with pytest.raises(JournalError) as plain:
             await me.submit("worker", "add", {"a": 1, "b": 2})
-        assert "had left" not in str(plain.value)
+        assert "had left" not in str(plain.value) and plain.value.ran == "no"
         await until(lambda: not left(served))
 
 
@@ -287,7 +288,7 @@ async def test_what_waits_for_a_place_has_not_left(home: Path, monkeypatch: pyte
         refusing(me, monkeypatch)
         with pytest.raises(JournalError) as plain:
             await me.submit("worker", "add", {"a": 1, "b": 2})
-        assert "had left" not in str(plain.value)
+        assert "had left" not in str(plain.value) and plain.value.ran == "no"
         await until(lambda: not outbox_of(me).flying)
         served.gate.set()
         await asyncio.gather(*calls)

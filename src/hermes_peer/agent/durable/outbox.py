@@ -150,7 +150,7 @@ class Outbox:
                 self._leave(sent)
                 if self.ahead.withdraw(sent):
                     told = f"{error} The work {sent.id} had left by then: whether it runs is not known."
-                    raise JournalError(told) from error
+                    raise JournalError(told, ran="unknown") from error
             raise
         finally:
             if pending.done():
