@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hermes_peer import CallError
+from hermes_peer.agent.local import LocalCall
 from hermes_peer.doors.desk import Desk, task_id_of
 from hermes_peer.wire.invoke import BadMessage, Message, Meta, Type, stable_agent_id
+from hermes_peer.wire.messages import Kind
 from tests.doors.rig import demo, doors
 
 
@@ -37,6 +42,39 @@ def test_task_ids() -> None:
     for bad in ("", " \n", 1, [], "x" * 129, "é"):
         with pytest.raises(BadMessage):
             task_id_of({"task_id": bad})
+
+
+async def test_the_items_of_durable_work_are_its_principals(home: Path) -> None:
+    """From any index on, and while it runs; nobody else finds it."""
+    async with doors(home) as door:
+        gate = asyncio.Event()
+
+        @door.agent.method("words", public=True)
+        async def words() -> AsyncIterator[str]:
+            for word in ("a", "b", "c"):
+                yield word
+            await gate.wait()
+            yield "d"
+
+        reader = door.agent.serve("door:loopback", "words", message_id="w", durable=True)
+        assert await reader.next_message() == bytes([Kind.ACCEPTED])
+        early = door.agent.serve("door:loopback", "hermes.resume", b'{"message_id":"w","offset":1}')
+        items = [item async for item in _some(early, 2)]
+        gate.set()
+        assert items == ["b", "c"] and [item async for item in early] == ["d"] and await reader.result() is None
+        stranger = door.agent.serve("door:other", "hermes.resume", b'{"message_id":"w"}')
+        with pytest.raises(CallError, match="no work w of yours"):
+            await stranger.result()
+        for who, gone in (("door:other", 0), ("door:loopback", 1)):
+            assert await door.agent.serve(who, "hermes.settle", b'{"ids":["w"]}').result() == gone
+
+
+async def _some(call: LocalCall, count: int) -> AsyncIterator[Any]:
+    async for item in call:
+        yield item
+        count -= 1
+        if not count:
+            return
 
 
 async def test_durable_on_request(home: Path) -> None:

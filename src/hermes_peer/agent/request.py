@@ -72,8 +72,13 @@ class Request:
     @property
     def caller_fingerprint(self) -> str:
         """64 hex digits; empty for whoever came by a door."""
-        key = self._inbound.contact.peer.fingerprint
+        key = self.principal
         return key.hex() if len(key) == 32 else ""
+
+    @property
+    def principal(self) -> bytes:
+        """What is kept of the caller is kept under this key: a fingerprint, or what stands for a door's caller."""
+        return self._inbound.contact.peer.fingerprint
 
     @property
     def ttl_left(self) -> float:

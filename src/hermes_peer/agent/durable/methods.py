@@ -26,7 +26,7 @@ def durable_methods(agent: HermesAgent) -> list[Method]:
     def principal() -> bytes:
         request = CURRENT.get()
         assert request is not None
-        return bytes.fromhex(request.caller_fingerprint)
+        return request.principal
 
     async def halves() -> tuple[Inbox, Outbox]:
         try:

@@ -39,9 +39,8 @@ class WorkRequest(Request):
         return self._work.inbox.name_of(self._work.principal)
 
     @property
-    def caller_fingerprint(self) -> str:
-        key = self._work.principal
-        return key.hex() if len(key) == 32 else ""
+    def principal(self) -> bytes:
+        return self._work.principal
 
     @property
     def ttl_left(self) -> float:
