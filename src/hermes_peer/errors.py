@@ -80,11 +80,10 @@ class SessionLost(HermesError):
 class JournalError(HermesError):
     """The journal could not make something durable.
 
-    `ran` is "no" if nothing was stored and nothing sent, "unknown" if the disk failed in mid-commit, or if the work had
-    left while it was being stored.
+    `ran` is "no" if it is certain that nothing was stored and nothing sent (no room, or the journal cannot be opened).
     """
 
-    def __init__(self, message: str, *, ran: Literal["no", "unknown"] = "no") -> None:
+    def __init__(self, message: str, *, ran: Literal["no", "unknown"] = "unknown") -> None:
         super().__init__(message)
         self.ran = ran
 

@@ -43,11 +43,19 @@ async def test_instances_are_chosen_by_load(home: Path, monkeypatch: pytest.Monk
         await quiet(me, one)
 
 
-async def test_who_is_linked_is_known_without_dialling_however_old_the_last_look(home: Path) -> None:
+async def test_who_is_linked_is_known_without_dialling_however_old_the_last_look(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with planner(home) as me:
         them = me._running().directory
         now = me._running().loop.time()
-        assert them.linked("worker", now) is None  # unknown
+        looked: list[str] = []
+        find = them.find
+        monkeypatch.setattr(them, "find", lambda target, now: looked.append(target) or find(target, now))
+        for _ in range(3):
+            assert them.linked("worker", now) is None  # unknown, and not looked for again at once
+        assert looked == ["worker"]
+        now += 2 * directory.FRESH_S
         async with worker(home) as served:
             assert them.linked("worker", now) is None  # not dialled for this
             await me.call("worker", "echo", {})

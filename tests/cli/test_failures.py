@@ -48,5 +48,5 @@ def test_sentences_say_what_to_do() -> None:
     assert failures.sentence(RateLimited("x", "too many", retry_after=2.0)) == "too many (try again in 2 s)"
     said = failures.as_json(SessionLost("gone", trace_id="a trace"))
     assert (said["ran"], said["trace_id"]) == ("unknown", "a trace")
-    assert failures.as_json(JournalError("disk full"))["ran"] == "no"
+    assert failures.as_json(JournalError("disk full", ran="no"))["ran"] == "no"
     assert len(failures.sentence(CallError("x", "y" * 10_000))) < 2100

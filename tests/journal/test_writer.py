@@ -177,9 +177,8 @@ def test_any_error_at_commit_stops_for_good(failing: Any, code: int) -> None:
     assert all("stopped because the disk failed it (disk I/O error)" in str(error) for error in errors)
     assert errors[0].ran == "unknown", "it may be on the disk"
     Failing.code = 0
-    with pytest.raises(JournalError, match="Restart the process") as later:
+    with pytest.raises(JournalError, match="Restart the process"):
         do(failing, op.Submit(a_sent("later")))
-    assert later.value.ran == "no"
     with pytest.raises(JournalError, match="stopped"):
         failing.find_sent().result(5)
     assert failing.gauges().stopped

@@ -130,7 +130,7 @@ class Directory:
             try:
                 self.find(target, now)
             except (LinkError, UsageError):
-                return None
+                self._keep_route(target, [], now)  # not to look for it again at once
         return self.route(target, now)
 
     def find(self, target: str, now: float) -> list[Contact]:

@@ -141,7 +141,7 @@ def run_all(store: Store, operations: Sequence[Operation]) -> tuple[Answer, ...]
 
 
 def disk_full(what: str) -> JournalError:
-    return JournalError(f"disk full: the journal has no room for {what}; it was not stored.")
+    return JournalError(f"disk full: the journal has no room for {what}; it was not stored.", ran="no")
 
 
 def picked(states: Sequence[int]) -> str:

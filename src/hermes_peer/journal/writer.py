@@ -131,7 +131,7 @@ class Writer:
             if not self._closed:
                 self._queue.put(entry)
                 return
-        keep([(entry.pending, None, JournalError("The journal is closed."))])
+        keep([(entry.pending, None, JournalError("The journal is closed.", ran="no"))])
 
     def close(self) -> None:
         with self._gate:
@@ -167,7 +167,7 @@ class Writer:
             except BaseException as error:  # nobody may wait for ever
                 self._stop(error)
                 waiting = [e.pending for e in batch if e is not None and not e.pending.done()]
-                keep([(pending, None, self._failed()) for pending in waiting])
+                keep([(pending, None, JournalError(self.stopped)) for pending in waiting])
             if batch and batch[-1] is None:
                 self._store.close(clean=not self.stopped)
                 return
@@ -262,7 +262,7 @@ class Writer:
         """The batch failed. Out of room, or lost by a handler: each unit anew and alone; anything else: stop."""
         cause = error.error if isinstance(error, Lost) else error
         if not self._may_go_on(error, cause):
-            return [(unit.pending, None, self._failed()) for unit in units]
+            return [(unit.pending, None, JournalError(self.stopped)) for unit in units]
         promises: list[Kept] = []
         for unit in units:
             if unit.started:  # a handler's function does not run twice
@@ -276,7 +276,7 @@ class Writer:
             except Exception as again:
                 cause_now = again.error if isinstance(again, Lost) else again
                 lives = self._may_go_on(again, cause_now)
-                promises.append((unit.pending, None, _told(cause_now) if lives else self._failed()))
+                promises.append((unit.pending, None, _told(cause_now) if lives else JournalError(self.stopped)))
         self._gauges = self._store.gauges()
         return promises
 
@@ -299,10 +299,6 @@ class Writer:
             f"The journal stopped because the disk failed it ({cause}): nothing is stored any more, and whether the"
             " last commit was is not known. Restart the process once the disk is well."
         )
-
-    def _failed(self) -> JournalError:
-        """What those hear in whose commit it stopped."""
-        return JournalError(self.stopped, ran="unknown")
 
     def _answer(self, read: Read) -> Kept:
         while True:

@@ -13,15 +13,17 @@ from typing import Any
 
 import pytest
 
-from hermes_peer import HermesAgent
+from hermes_peer import Cancelled, HermesAgent, Request
 from hermes_peer.agent.durable import ahead, lane, settling
 from hermes_peer.core.states import Reason
 from hermes_peer.errors import JournalError, UsageError
+from hermes_peer.journal import writer
 from hermes_peer.journal.hold import Ask
 from hermes_peer.journal.operations import Submit
+from hermes_peer.journal.store import disk_full
 from hermes_peer.journal.values import SentState, TakenState
 from hermes_peer.wire.messages import Envelope
-from tests.agent.durable.rig import empty, left, planner, sent, taken, two, worker
+from tests.agent.durable.rig import crash, empty, left, planner, sent, taken, two, worker
 from tests.loops import until
 
 Begin = Callable[[], Awaitable[Any]]
@@ -227,7 +229,7 @@ def refusing(me: HermesAgent, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = outbox_of(me).journal._writer._store.tables
 
     def full(operation: Submit) -> None:
-        raise JournalError("disk full: nothing was stored")
+        raise disk_full("new work")
 
     monkeypatch.setitem(tables._do, Submit, full)
 
@@ -355,7 +357,11 @@ async def test_one_that_ended_in_the_turn_in_which_its_submitter_was_cancelled(h
         assert submitted.cancelled() and not box.entries and not box.ahead.storing
 
 
-async def test_one_that_takes_its_time_to_end_is_forgotten_too(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("patient", [True, False])
+async def test_one_that_takes_its_time_to_end(home: Path, monkeypatch: pytest.MonkeyPatch, patient: bool) -> None:
+    """It is waited for, so that it can be forgotten, but not for ever."""
+    if not patient:
+        monkeypatch.setattr(ahead, "END_S", 0.2)
     async with planner(home) as me, worker(home) as served:
         tidied, tidying = asyncio.Event(), asyncio.Event()
 
@@ -378,8 +384,100 @@ async def test_one_that_takes_its_time_to_end_is_forgotten_too(home: Path, monke
             await me.submit("worker", "tidies", {})
         await tidying.wait()
         await volatile(me)
+        if not patient:
+            await until(lambda: not outbox_of(me).flying)
         tidied.set()
+        await until(lambda: left(served) == ({} if patient else {"taken done": 1}) and not outbox_of(me).flying)
+
+
+async def test_what_has_not_left_as_a_whole_has_not_left(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large OPEN waits for credit when its commit fails: it is taken back, and never begun."""
+    async with planner(home) as me, worker(home) as served:
+
+        @served.method("sized", contract="idempotent")
+        async def sized(text: str) -> int:
+            served.started.append("sized")
+            return len(text)
+
+        await (await me.submit("worker", "sized", {"text": "x"})).result()
+        refusing(me, monkeypatch)
+        with pytest.raises(JournalError) as plain:
+            await me.submit("worker", "sized", {"text": "x" * 1_000_000})
+        await volatile(me)
+        assert (plain.value.ran == "no") is (served.started == ["sized"])
         await until(lambda: not left(served) and not outbox_of(me).flying)
+
+
+async def test_it_is_sent_once_until_it_is_stored(home: Path) -> None:
+    """The process that had it dies, and the next has the method without a contract: it gets only what is stored."""
+    async with planner(home) as me:
+        async with worker(home) as served:
+            served.gate.set()
+            await known(me, "held_again")
+            served.gate.clear()
+            served.begun.clear()
+            transaction = await outbox_of(me).journal.begin()
+            submitted = asyncio.create_task(me.submit("worker", "held_again", {}))
+            await served.begun.wait()
+            await crash(served)
+        for file in (home / "agents/worker/1").glob("journal.db*"):
+            file.unlink()
+        async with HermesAgent("worker", home=home, slot=1, drain_s=0.02) as other:
+            runs: list[bool] = []
+
+            @other.method("held_again")
+            async def held_again(request: Request) -> str:
+                runs.append(submitted.done())
+                return "by the other"
+
+            await me.call("worker", "hermes.status")
+            await asyncio.sleep(0.2)  # the pause before it is sent again is 0.05 s
+            assert not runs
+            await transaction.rollback()
+            assert await (await submitted).result() == "by the other" and runs == [True]
+            await until(lambda: not left(me))
+
+
+async def test_a_ticket_by_an_id_that_was_heard_early_cancels_and_waits_for_the_acceptance(home: Path) -> None:
+    async with two(home) as (me, served):
+        served.gate.set()
+        await known(me, "held_again")
+        served.gate.clear()
+        served.begun.clear()
+        async with held(me):
+            submitted = asyncio.create_task(me.submit("worker", "held_again", {}))
+            await served.begun.wait()
+            ticket = me.ticket(served.started[-1])
+            cancelled = asyncio.create_task(ticket.cancel())
+            await volatile(me)
+            assert not cancelled.done()
+        await cancelled
+        with pytest.raises(Cancelled):
+            await (await submitted).result()
+
+
+async def test_one_commit_for_each_lone_call(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The note that one has ended waits for the submission of the next."""
+    monkeypatch.setattr(writer, "PATIENCE_S", 5.0)
+    async with two(home) as (me, served):
+        await (await me.submit("worker", "add", {"a": 1, "b": 2})).result()
+        before = me.status()["durable"]["commits"]
+        for _ in range(20):
+            await (await me.submit("worker", "add", {"a": 1, "b": 2})).result()
+        assert me.status()["durable"]["commits"] - before == 20
+        await me.ticket(served.started[-1]).state()  # whoever asks is not kept waiting
+
+
+async def test_an_old_look_up_is_no_reason_to_wait(home: Path) -> None:
+    async with two(home) as (me, served):
+        await known(me, "add")
+        me._running().directory._fresh["worker"] = 0.0
+        served.begun.clear()
+        async with held(me):
+            submitted = asyncio.create_task(me.submit("worker", "add", {"a": 2, "b": 3}))
+            await served.begun.wait()
+            assert not submitted.done()
+        assert await (await submitted).result() == 5
 
 
 async def test_a_submitter_that_is_cancelled_leaves_its_work_in_order(home: Path) -> None:

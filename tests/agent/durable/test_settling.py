@@ -72,7 +72,7 @@ async def test_a_restarted_submitter_tells_what_was_not_told(home: Path, monkeyp
 
 
 async def test_a_receiver_that_was_away_is_told_at_the_next_link(home: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(settling, "BATCH_S", 0.3)
+    monkeypatch.setattr(settling, "BATCH_S", 1.0)
     async with planner(home) as me:
         async with worker(home) as served:
             await (await me.submit("worker", "plain", {})).result()

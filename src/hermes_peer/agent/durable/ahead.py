@@ -71,7 +71,7 @@ class Ahead:
         """It could not be stored: end it over there, too. Returns whether it had left."""
         self._not_before = self._life.loop.time() + PAUSE_S
         call = entry.call
-        if call is not None and not call.stream.id:  # it waits for a place: nobody has seen it
+        if call is not None and call.stream.queue:  # not all of OPEN has left: nobody has begun it
             call.give_up(CallError("withdrawn"))
             return False
         if self._life.running:

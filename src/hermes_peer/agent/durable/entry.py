@@ -28,6 +28,7 @@ class Entry:
         self.call: Delivery | None = None
         self.busy = False  # an answer or an end is on the way to the disk
         self.over = False  # its end is on the disk
+        self.stored = True  # False while its submission is on the way to the disk: it was sent ahead, and is not again
         self.sent = False  # at least once by this process
         self.blind = False  # it was sent, and no answer tells what became of that
         self.free = False  # whoever it was sent to has refused it unprocessed: it may go to another

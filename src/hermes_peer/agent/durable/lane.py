@@ -86,12 +86,12 @@ class Lane:
     async def _turn(self) -> float:
         """Give up what is too old, send what can be sent, seek whom no line leads to. Returns when to look again."""
         now = self._loop.time()
-        late = [e for e in self.entries.values() if now >= e.dies and not e.busy]
+        late = [e for e in self.entries.values() if now >= e.dies and e.stored and not e.busy]
         if late:
             await asyncio.gather(*(self._expire(entry) for entry in late))
         soonest, ready, lineless = FOR_EVER, [], dict[bytes, None]()
         for entry in self.entries.values():
-            if entry.busy:
+            if entry.busy or not entry.stored:
                 continue
             soonest = min(soonest, entry.dies)
             if entry.call is not None:

@@ -150,17 +150,18 @@ class Outbox:
                 self._leave(sent)
                 if self.ahead.withdraw(sent):
                     told = f"{error} The work {sent.id} had left by then: whether it runs is not known."
-                    raise JournalError(told, ran="unknown") from error
+                    raise JournalError(told) from error
             raise
         finally:
-            if pending.done():
-                self.ahead.storing.discard(pending)
+            self.ahead.storing.discard(pending)
         there = verdict.row
         assert isinstance(there, Sent)
         if sent is None and verdict.kind is Became.NEW:
             self._enter(there, envelope, expires)
         elif sent is not None and not sent.over:
+            sent.stored = True
             self.entries[sent.id] = sent
+            self.wake_all()
         return there
 
     async def _stored_late(self, *stored: Any) -> None:
@@ -172,6 +173,7 @@ class Outbox:
     def _enter(self, row: Sent, envelope: Envelope, expires: float, wait: float = 0.0, *, stored: bool = True) -> Entry:
         entry = Entry(row, envelope, expires, self.loop)
         entry.next_try = self.loop.time() + wait
+        entry.stored = stored
         if stored:
             self.entries[row.message_id] = entry
         lane = self._lanes.get(row.target)

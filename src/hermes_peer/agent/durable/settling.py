@@ -95,7 +95,7 @@ class Settling:
 
     async def _note(self, told: dict[str, int]) -> None:
         """So that the next process does not tell it again."""
-        notes = [self._journal.commit(MarkConsumed(id, offset), patient=True) for id, offset in told.items() if offset]
+        notes = [self._journal.commit(MarkConsumed(id, offset)) for id, offset in told.items() if offset]
         for note in notes:  # each a unit of its own, as one may have been discarded; all in one commit
             try:
                 await note

@@ -70,6 +70,7 @@ class Durable:
             self.problem = str(error)
             log.error("%s", error)
             self._opening = None
+            error.ran = "no"
             raise
         if not life.running:
             raise JournalError("the agent ends")

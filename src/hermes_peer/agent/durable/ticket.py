@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
+from hermes_peer.agent.durable.entry import Entry
 from hermes_peer.agent.durable.rows import consumed, items_of, outcome_of
 from hermes_peer.errors import CallError, Cancelled, HermesError, LinkError, SessionLost, Unavailable, UsageError
 from hermes_peer.journal.operations import MarkConsumed
@@ -39,11 +40,9 @@ class Ticket:
 
     async def accepted(self) -> None:
         """Returns once the receiver has it on its disk (or has ended it)."""
-        entry = (await self._open()).entries.get(self.message_id)
+        entry = await self._entry()
         if entry is not None:
             await asyncio.shield(entry.accepted)
-        else:
-            await self._row()
 
     async def result(self) -> Any:
         """The result, however long it takes within the ttl. Raises the CallError that ended it."""
@@ -125,9 +124,8 @@ class Ticket:
         Raises LinkError, DeadlineExceeded if whoever has it cannot be told now.
         """
         outbox = await self._open()
-        entry = outbox.entries.get(self.message_id)
+        entry = await self._entry()
         if entry is None:
-            await self._row()
             return
         entry.cancelled = True
         while not entry.done.done():
@@ -150,6 +148,15 @@ class Ticket:
         (await self._open()).consumed_all(self.message_id)
         if row.state in ENDED:
             outcome_of(row)
+
+    async def _entry(self) -> Entry | None:
+        """What is open of it; None if it has ended."""
+        entries = (await self._open()).entries
+        entry = entries.get(self.message_id)
+        if entry is None:
+            await self._row()  # behind a submission that is on its way to the disk
+            entry = entries.get(self.message_id)
+        return entry
 
     async def _consumed(self, offset: int) -> None:
         try:
