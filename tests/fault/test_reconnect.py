@@ -270,10 +270,14 @@ def test_hpc_045_a_copied_key_is_named_and_its_loser_stops(tmp_path: Path, caplo
                         return time.monotonic() - begin > seconds
 
                     assert second.fingerprint == first.fingerprint
-                    await until(lambda: "in use" in caplog.text, "somebody is told")
                     both = [agent._running().endpoint for agent in (first, second)]
+
+                    def told() -> list[contact_module.Contact]:
+                        lines = [line for endpoint in both for line in endpoint.contacts.values()]
+                        return [line for line in lines if "in use" in str(line.last_error)]
+
+                    losers = await until(told, "somebody is told")
                     lines = [next(iter(endpoint.contacts.values())) for endpoint in both]
-                    losers = [line for line in lines if line.last_error and "in use" in str(line.last_error)]
                     assert len(losers) == 1
                     assert "make a new key" in str(losers[0].last_error)
                     loser, winner = losers[0], next(line for line in lines if line not in losers)
