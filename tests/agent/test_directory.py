@@ -13,6 +13,7 @@ import pytest
 
 from hermes_peer import HermesAgent, LinkError, PermissionDenied, UsageError
 from hermes_peer.agent import directory, life
+from hermes_peer.core.heartbeat import Load
 from hermes_peer.runtime import contact as contacts
 from tests.agent.rig import QUICK, planner, quiet, two, worker
 from tests.loops import case, until
@@ -64,6 +65,23 @@ async def test_who_is_linked_is_known_without_dialling_however_old_the_last_look
                 assert contact is not None and contact.peer.fingerprint.hex() == served.fingerprint
             await quiet(me, served)
         assert them.linked("worker", now + 30 * directory.FRESH_S) is None  # gone
+
+
+@pytest.mark.parametrize(("queue_ms", "idle_is_chosen"), [(0, True), (20, True), (200, False)])
+async def test_a_short_queue_is_noise_and_a_long_one_outweighs_calls(
+    home: Path, queue_ms: int, idle_is_chosen: bool
+) -> None:
+    """`one` has five calls in work and no queue, `other` none and the queue that it last told of."""
+    async with worker(home) as one, worker(home) as other, planner(home) as me:
+        them = me._running().directory
+        await until_linked(me, 2)
+        endpoint = me._running().endpoint
+        for agent, queue, calls in ((one, 0, 5), (other, queue_ms, 0)):
+            contact = endpoint.contact(bytes.fromhex(agent.fingerprint))
+            assert contact.pump is not None
+            contact.pump.link.heartbeat.load = Load(in_flight=calls, queue_ms=queue)
+        found = them.find("worker", me._running().loop.time())
+        assert found[0].peer.fingerprint.hex() == (other if idle_is_chosen else one).fingerprint
 
 
 async def until_linked(me: HermesAgent, count: int) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("hermes_peer.trust")
 FRESH_S = 2.0  # how long a look-up holds: by then an instance that began is chosen, too
 ROUTES_MAX = 4096
+NOISE_MS = 50  # a queue as short as one slow turn of a loop makes it says nothing
 LINKED, UNLINKED, DRAINING = range(3)
 
 
@@ -338,4 +339,4 @@ def _load(contact: Contact) -> tuple[bool, int, int]:
     ours = session.places.open_mine if session is not None else 0
     if load is None:
         return True, 0, ours
-    return not load.accepting, load.queue_ms, load.in_flight + ours
+    return not load.accepting, load.queue_ms // NOISE_MS, load.in_flight + ours
