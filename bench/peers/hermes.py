@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 from bench import app
@@ -13,8 +14,13 @@ SERVER = "bench-server"
 _running = AsyncExitStack()
 
 
+def home(port: int) -> Path:
+    """One for each pair of processes: the 500 agents of W5 would be in every later agent's way."""
+    return app.folder() / f"home-{port}"
+
+
 async def serve(port: int) -> None:
-    agent = HermesAgent(SERVER, home=app.folder() / "home", listen=f"hermes://{app.HOST}:{port}")
+    agent = HermesAgent(SERVER, home=home(port), listen=f"hermes://{app.HOST}:{port}")
 
     @agent.method("echo")
     async def echo(request: Request) -> Any:
@@ -36,7 +42,7 @@ class Conn:
     """An agent of its own, with a key of its own: the slots of one name in one home."""
 
     def __init__(self, port: int) -> None:
-        self.me = HermesAgent("bench-client", home=app.folder() / "home")
+        self.me = HermesAgent("bench-client", home=home(port))
 
     async def open(self) -> None:
         await self.me.__aenter__()  # the link itself comes with the first call

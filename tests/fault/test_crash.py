@@ -22,7 +22,7 @@ SHORT = (("worker", "after-done"), ("worker", "before answer"), ("planner", "aft
 def test_random_kills(tmp_path: Path) -> None:
     run = asyncio.run(random_kills(tmp_path, 12, 150, 4, 150, SEED))
     assert run.kills == 12 and len(run.recoveries) == 12
-    assert run.figures["ahead"] and run.figures["orphans"] <= run.kills
+    assert run.figures["ahead"]
     show(f"seed {SEED}: recovery median {statistics.median(run.recoveries):.0f} ms, max {max(run.recoveries):.0f} ms")
     show(f"{run.figures}")
 

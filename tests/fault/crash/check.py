@@ -41,12 +41,11 @@ def check(folder: Path, calls: int, streams: int, items: int) -> dict[str, int]:
     orphans = 0
     for journal in (worker, planner):
         assert rows(journal, "PRAGMA integrity_check") == [("ok",)], f"{journal} is damaged"
-        items = rows(journal, "SELECT count(*) FROM hermes_items")[0][0]
+        logged = rows(journal, "SELECT count(*) FROM hermes_items")[0][0]
         left = rows(journal, "SELECT message_id, state FROM hermes_taken")
-        # What left while it was stored, by a planner that died before it was: it ended, and is kept for its time.
-        lost = [id for id, state in left if state == 3 and id not in sent and not id.startswith((b"call", b"stream"))]
+        lost = [row for row in left if journal == worker and orphan(*row, sent)]
         orphans += len(lost)
-        assert not items and len(left) == len(lost), f"{journal} still holds {left}, and {items} items"
+        assert not logged and left == lost, f"{journal} still holds {left}, and {logged} items"
     open_rows = rows(planner, "SELECT message_id, state FROM hermes_sent WHERE state IN (1, 2)")
     assert not open_rows, f"open: {open_rows}"
     dead = rows(planner, "SELECT count(*) FROM hermes_sent WHERE state = 4")[0][0]
@@ -59,6 +58,11 @@ def check(folder: Path, calls: int, streams: int, items: int) -> dict[str, int]:
         "ahead": ahead(folder),
         "orphans": orphans,
     }
+
+
+def orphan(id: Any, state: int, sent: set[Any]) -> bool:
+    """What left while it was stored, by a planner that died before it was: it has ended, and is kept for its time."""
+    return state == 3 and id not in sent and not id.startswith((b"call", b"stream"))
 
 
 def ahead(folder: Path) -> int:

@@ -153,7 +153,9 @@ class Run:
         self.share(2.0)
         await self.until(lambda: self.done is not None, "the end of all work")
         await self.close(gently=True)
-        return check(self.folder, *self.size)
+        figures = check(self.folder, *self.size)
+        assert figures["orphans"] <= self.kills, f"{figures['orphans']} works were lost by {self.kills} kills"
+        return figures
 
     async def close(self, gently: bool = False) -> None:
         for side in reversed(SIDES):

@@ -17,7 +17,6 @@ from hermes_peer.errors import CallError, HermesError
 from hermes_peer.journal.pending import Pending
 from hermes_peer.journal.rules import OPEN_SENT, OPEN_TAKEN
 from hermes_peer.journal.values import Contract, Limits, Sent, SentState
-from hermes_peer.runtime.contact import Contact
 from hermes_peer.wire.messages import Envelope
 
 if TYPE_CHECKING:
@@ -47,16 +46,15 @@ class Ahead:
         if envelope.again or envelope.own_id or envelope.idempotency_key:
             return
         methods = self._idempotent.setdefault(call.session, set())
-        if contract == Contract.IDEMPOTENT and len(methods) < MOST:
-            methods.add(envelope.method)
-        else:
+        if contract != Contract.IDEMPOTENT:
             methods.discard(envelope.method)
+        elif len(methods) < MOST:
+            methods.add(envelope.method)
 
-    def may(self, row: Sent, envelope: Envelope, contact: Contact, lane: Lane | None) -> bool:
+    def may(self, row: Sent, envelope: Envelope, session: Session, lane: Lane | None) -> bool:
         """Only what may be run twice, under an id that nobody chose, that overtakes nothing, and that the journal will
         take as far as can be told without asking it."""
-        methods = self._idempotent.get(contact.session, ()) if contact.session is not None else ()
-        if row.method not in methods or envelope.own_id or envelope.idempotency_key:
+        if row.method not in self._idempotent.get(session, ()) or envelope.own_id or envelope.idempotency_key:
             return False
         if self.storing or self._outbox.flying[row.peer] >= WINDOW or self._life.loop.time() < self._not_before:
             return False

@@ -128,7 +128,9 @@ class Outbox:
 
     def _send_ahead(self, row: Sent, envelope: Envelope, expires: float, contact: Contact | None) -> Entry | None:
         """Send it now if it may be. Nobody finds the entry by its id before it is stored."""
-        if contact is None or not self.ahead.may(row, envelope, contact, self._lanes.get(row.target)):
+        if contact is None or contact.session is None:
+            return None
+        if not self.ahead.may(row, envelope, contact.session, self._lanes.get(row.target)):
             return None
         entry = self._enter(row, envelope, expires, stored=False)
         self.flying[contact.peer.fingerprint] += 1
