@@ -71,15 +71,15 @@ async def test_who_is_linked_is_known_without_dialling_however_old_the_last_look
 async def test_a_short_queue_is_noise_and_a_long_one_outweighs_calls(
     home: Path, queue_ms: int, idle_is_chosen: bool
 ) -> None:
-    """`one` has five calls in work and no queue, `other` none and the queue that it last told of."""
+    """`one` has five calls in work and no queue, `other` its last queue, and calls of ours that have ended."""
     async with worker(home) as one, worker(home) as other, planner(home) as me:
         them = me._running().directory
         await until_linked(me, 2)
         endpoint = me._running().endpoint
-        for agent, queue, calls in ((one, 0, 5), (other, queue_ms, 0)):
+        for agent, queue, calls, ours in ((one, 0, 5, 0), (other, queue_ms, 20, 20)):
             contact = endpoint.contact(bytes.fromhex(agent.fingerprint))
             assert contact.pump is not None
-            contact.pump.link.heartbeat.load = Load(in_flight=calls, queue_ms=queue)
+            contact.pump.link.heartbeat.load = Load(in_flight=calls, queue_ms=queue, ours=ours)
         found = them.find("worker", me._running().loop.time())
         assert found[0].peer.fingerprint.hex() == (other if idle_is_chosen else one).fingerprint
 

@@ -339,4 +339,4 @@ def _load(contact: Contact) -> tuple[bool, int, int]:
     ours = session.places.open_mine if session is not None else 0
     if load is None:
         return True, 0, ours
-    return not load.accepting, load.queue_ms // NOISE_MS, load.in_flight + ours
+    return not load.accepting, load.queue_ms // NOISE_MS, load.in_flight - load.ours + ours

@@ -21,6 +21,7 @@ class Load(NamedTuple):
     queue_ms: int = 0
     accepting: bool = True
     links: int = 1  # so that a crowd spreads its return over more time than a lone link
+    ours: int = 0  # how many of those in flight were calls of ours when it said so
 
 
 class Heartbeat:

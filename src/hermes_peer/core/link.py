@@ -219,9 +219,9 @@ class Link:
         return True
 
     def _heard(self, ping: frames.Ping) -> None:
-        self.heartbeat.load = Load(ping.in_flight, ping.queue_ms, ping.accepting, ping.links)
-        if self.session is not None:
-            self.session.heard(ping.ack, ping.queue_ms)
+        ours = self.session.heard(ping.ack, ping.queue_ms) if self.session is not None else 0
+        load = ping.in_flight, ping.queue_ms, ping.accepting, ping.links
+        self.heartbeat.load = Load(*load, min(ours, ping.in_flight))
 
     def _closed(self, close: frames.Close) -> bool:
         reason = reason_of(close.code)

@@ -76,10 +76,12 @@ class Session:
             if not stream.queue:
                 self._warm.append(stream)
 
-    def heard(self, ack: int, queue_ms: int) -> None:
-        """What a PING or PONG of the peer says of the session: how far it has read, how loaded it is."""
+    def heard(self, ack: int, queue_ms: int) -> int:
+        """What a PING or PONG of the peer says of the session: how far it has read, how loaded it is. Returns how many
+        streams of ours are open."""
         self.sender.acked(ack)
         self.places.heed(queue_ms)
+        return self.places.open_mine
 
     # ------------------------------------------------------------------ links come and go
     def attach(self) -> tuple[int, int]:
