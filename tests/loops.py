@@ -19,7 +19,7 @@ import pytest
 
 __all__ = ["TIMEOUT_S", "both_loops", "case", "fds", "loop_kind", "pytest_pyfunc_call", "until"]
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 both_loops = pytest.mark.parametrize("loop_kind", ["asyncio", "uvloop"])
 case = pytest.mark.case
 
@@ -38,7 +38,7 @@ def fds() -> set[str]:
     return found
 
 
-async def until(true: Callable[[], Any], seconds: float = 5.0) -> None:
+async def until(true: Callable[[], Any], seconds: float = 15.0) -> None:
     """Wait until `true()` holds. Raises AssertionError."""
     end = time.monotonic() + seconds
     while not true():

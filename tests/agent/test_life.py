@@ -122,6 +122,41 @@ async def test_every(home: Path, caplog: pytest.LogCaptureFixture) -> None:
             agent.every(wrong)
 
 
+async def test_what_begins_while_it_ends_does_not_hold_it(home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    agent = worker(home, drain_s=5)
+    inside, let_go = asyncio.Event(), asyncio.Event()
+
+    @agent.method("late")
+    async def late() -> None:
+        inside.set()
+        await until(lambda: not life_of.running)
+        await agent.submit("nobody", "x", {}, message_id="late")  # would look for its receiver for a day
+
+    @agent.every(0.01)
+    async def deaf() -> None:
+        while not let_go.is_set():
+            try:
+                await let_go.wait()
+            except asyncio.CancelledError:
+                pass
+
+    async with planner(home) as me:
+        await agent.__aenter__()
+        life_of = agent._running()
+        await agent.submit("elsewhere", "x", {})
+        call = asyncio.ensure_future(me.call("worker", "late"))
+        await inside.wait()
+        try:
+            async with asyncio.timeout(10):
+                await agent.aclose()
+        finally:
+            let_go.set()
+        await call
+        assert "Life._every takes no notice" in caplog.text
+    async with worker(home) as again:
+        assert await again.ticket("late").state() == "waiting"
+
+
 @pytest.mark.attack(12)
 async def test_trust_that_is_revoked_with_a_live_line(home: Path) -> None:
     async with two(home) as (served, me):

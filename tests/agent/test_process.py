@@ -167,10 +167,10 @@ async def test_closed_from_inside(start: Start) -> None:
 
 async def test_mistakes_end_in_one_sentence(start: Start) -> None:
     child = start("agent.listen = 'hermes://192.0.2.1:1'\n")
-    _, err = child.communicate(timeout=10)
+    _, err = child.communicate(timeout=30)
     assert child.returncode == 3 and err.count("\n") == 1 and err.startswith("hermes-peer: cannot listen on")
     child = start("agent.listen = 'nonsense'\n")
-    _, err = child.communicate(timeout=10)
+    _, err = child.communicate(timeout=30)
     assert child.returncode == 2 and err.count("\n") == 1
 
 

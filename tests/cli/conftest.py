@@ -107,7 +107,7 @@ class Agent:
         """Its exit code; a process that does not obey is killed, and that is a failure."""
         self.process.send_signal(number)
         try:
-            return self.process.wait(10)
+            return self.process.wait(30)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -151,7 +151,7 @@ class Place:
             stdin=subprocess.DEVNULL if input is None else None,
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=60,
         )
         assert "Traceback" not in done.stderr + done.stdout, done.stderr
         assert done.returncode == code, (words, done)
@@ -203,7 +203,7 @@ def shell(place: Place, line: str, **env: str) -> subprocess.CompletedProcess[st
         env=environment(place.home, **env),
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         cwd=place.folder,
         stdin=subprocess.DEVNULL,
     )
@@ -236,13 +236,13 @@ def terminal(place: Place, *words: str, columns: int = 80, **env: str) -> str:
             break
         seen += data
     os.close(master)
-    assert process.wait(10) == 0, seen
+    assert process.wait(30) == 0, seen
     return seen.decode()
 
 
 def until(place: Place, says: str, *words: str) -> str:
     """Ask until an agent has seen a file change; it looks twice a second."""
-    end = time.monotonic() + 10
+    end = time.monotonic() + 30
     while time.monotonic() < end:
         done = subprocess.run(
             [*PROGRAM, *words], env=environment(place.home), capture_output=True, text=True, check=False

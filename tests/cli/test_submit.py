@@ -97,7 +97,7 @@ def test_killed_while_it_waits(fresh: Place) -> None:
         while "has it on its disk" not in (line := waiting.stderr.readline()):
             assert line
         waiting.kill()
-        waiting.communicate(timeout=10)
+        waiting.communicate(timeout=30)
         (fresh.folder / "b").touch()
         assert fresh.hp("ticket", "w", "--wait").stdout == "b is open\n"
 
@@ -113,7 +113,7 @@ def test_two_commands_at_once_have_a_slot_each(fresh: Place) -> None:
         said = fresh.refusal("ticket", "first", code=3)
         assert "cli/1 is in use by another command of yours; wait for its end, or end it" in said
         (fresh.folder / "c").touch()
-        assert waiting.communicate(timeout=10)[0] == "c is open\n"
+        assert waiting.communicate(timeout=30)[0] == "c is open\n"
         assert "by cli/1" in fresh.hp("ticket", "first").stdout
         assert fresh.hp("ticket", "second").returncode == 0  # of cli/2, which rests now
 

@@ -18,7 +18,7 @@ def test_tap_shows_frames_and_hides_payloads(place: Place) -> None:
         while "message=END" not in seen:
             seen += tap.stdout.readline()
         tap.terminate()
-        assert tap.wait(5) == 143
+        assert tap.wait(30) == 143
         tap.communicate()
         opened = next(line for line in seen.splitlines() if "message=OPEN" in line)
         assert "<- cli DATA stream=1 seq=0 flags=SYN|FIN length=" in opened and "method=echo" in opened

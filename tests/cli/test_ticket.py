@@ -38,7 +38,7 @@ def test_the_submitter_is_gone_and_its_work_goes_on(fresh: Place) -> None:
         assert waiting.stderr is not None
         assert waiting.stderr.readline().rstrip("\n") == f"{DOES_NOT_RUN}; do not start planner before this ends"
         (fresh.folder / "a").touch()
-        assert waiting.communicate(timeout=10)[0] == "a is open\n" and waiting.returncode == 0
+        assert waiting.communicate(timeout=30)[0] == "a is open\n" and waiting.returncode == 0
 
 
 def test_a_submitter_that_runs_is_asked(quick: Inside) -> None:
@@ -51,7 +51,7 @@ def test_a_submitter_that_runs_is_asked(quick: Inside) -> None:
         assert waiting.stderr is not None
         assert waiting.stderr.readline() == "hermes-peer: planner/1 runs and delivers it\n"
         (quick.folder / "b").touch()
-        assert waiting.communicate(timeout=10)[0] == "b is open\n"
+        assert waiting.communicate(timeout=30)[0] == "b is open\n"
         assert "  state      done (1 attempt)" in quick.hp("ticket", "g", "planner").stdout
         until(quick, "dead (1 attempt)", "ticket", "bad")
         done = quick.hp("ticket", "bad", "--json", code=1)
@@ -98,7 +98,7 @@ def test_a_command_in_the_planner_s_place_leaves_what_the_planner_had_taken(quic
     with planner(quick, ("mine", "nobody", "x", {})) as process:
         taken = submit(quick, "planner", "relay", "name=c")
         process.kill()
-        process.wait(10)
+        process.wait(30)
     assert "waiting for nobody" in quick.hp("ticket", "mine").stdout  # opens the slot, with no method in it
     with planner(quick):
         (quick.folder / "c").touch()

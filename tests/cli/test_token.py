@@ -29,7 +29,7 @@ def post(url: str, **headers: str) -> tuple[int, Any]:
     fields = {"Content-Type": "application/json"} | {name.replace("_", "-"): text for name, text in headers.items()}
     request = urllib.request.Request(url, json.dumps(BODY).encode(), fields)
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=30) as answer:
             return answer.status, json.load(answer)["payload"]
     except urllib.error.HTTPError as error:
         with error:

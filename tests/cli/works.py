@@ -114,7 +114,7 @@ def planner(
         yield process
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(30)
         process.stdin.close()
         process.stdout.close()
 
@@ -134,7 +134,7 @@ def submit(place: Place, *words: str, code: int = 0) -> str:
 
 def until(check: Callable[[], bool]) -> None:
     """Until something is so; the limit is for what never comes."""
-    end = time.monotonic() + 10
+    end = time.monotonic() + 30
     while not check():
         assert time.monotonic() < end
         time.sleep(0.02)

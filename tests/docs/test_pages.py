@@ -62,5 +62,5 @@ def test_the_readme_s_agent_and_caller_run_in_an_empty_folder(tmp_path: Path) ->
             assert "worker" in done.stdout or "HI" in done.stdout or done.stdout.split() == ["a", "b", "c"]
     finally:
         worker.terminate()
-        worker.wait(10)
+        worker.wait(30)
         worker.stdout.close()

@@ -43,7 +43,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str,
         assert process.poll() is None
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(30)
         process.stdout.close()
 
 
@@ -51,7 +51,7 @@ def shell(place: tuple[Path, str, dict[str, str]], script: str) -> str:
     folder, port, env = place
     done = subprocess.run(
         ["bash", "-c", script.replace("localhost:8000", f"localhost:{port}")],
-        cwd=folder, env=env, capture_output=True, text=True, timeout=20,
+        cwd=folder, env=env, capture_output=True, text=True, timeout=30,
     )  # fmt: skip
     assert done.returncode == 0, (script, done.stdout, done.stderr)
     return done.stdout

@@ -115,11 +115,11 @@ async def test_requests(home: Path) -> None:
 import requests
 session = requests.Session()
 for n in range(3):
-    answer = session.post({door.url!r}, json={message("echo", {"n": 1})!r} | {{}}, timeout=10)
+    answer = session.post({door.url!r}, json={message("echo", {"n": 1})!r} | {{}}, timeout=30)
     assert answer.status_code == 200 and answer.json()["payload"]["result"] == {{"n": 1}}, answer.text
-assert session.head({door.base + "/hermes/v1/ready"!r}, timeout=10).status_code == 200
-assert session.post({door.url!r}, data={json.dumps(task())!r}, timeout=10).status_code == 415
-assert session.post({door.url!r}, data=iter([{json.dumps(task())!r}.encode()]), headers={{"Content-Type": "application/hermes+json"}}, timeout=10).json()["payload"]["result"] == 4
+assert session.head({door.base + "/hermes/v1/ready"!r}, timeout=30).status_code == 200
+assert session.post({door.url!r}, data={json.dumps(task())!r}, timeout=30).status_code == 415
+assert session.post({door.url!r}, data=iter([{json.dumps(task())!r}.encode()]), headers={{"Content-Type": "application/hermes+json"}}, timeout=30).json()["payload"]["result"] == 4
 print("fine")
 """
         assert await run(sys.executable, "-c", code) == "fine\n"
@@ -130,7 +130,7 @@ async def test_the_standard_library(home: Path) -> None:
         code = f"""
 import json, urllib.request
 request = urllib.request.Request({door.url!r}, {json.dumps(task()).encode()!r}, {{"Content-Type": "application/json"}})
-print(json.load(urllib.request.urlopen(request, timeout=10))["payload"]["result"])
+print(json.load(urllib.request.urlopen(request, timeout=30))["payload"]["result"])
 """
         assert await run(sys.executable, "-c", code) == "4\n"
 

@@ -17,7 +17,7 @@ from .rig import ONE, a_sent, a_taken, do, op, raw
 
 
 def until(true: Any) -> None:
-    end = time.monotonic() + 5
+    end = time.monotonic() + 30
     while not true():
         assert time.monotonic() < end
         time.sleep(0.01)

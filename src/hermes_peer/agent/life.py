@@ -171,7 +171,7 @@ class Life:
                     log.exception("the lifespan of %s failed at its end", self.agent.name)
             await self.endpoint.close()
             await self.server.close()
-            await asyncio.gather(*self._background, return_exceptions=True)
+            await self._end_background()
             await self.durable.close()
         finally:
             self.agent.threads.shutdown()
@@ -182,6 +182,16 @@ class Life:
         until = self.loop.time() + seconds
         while (self.server.running or self.durable.running) and self.loop.time() < until:
             await asyncio.sleep(0.005)
+
+    async def _end_background(self) -> None:
+        for _ in range(2):  # what was begun while we ended, and what that begins in its `finally`
+            for task in self._background:
+                task.cancel()
+            if self._background:
+                await asyncio.wait(self._background, timeout=CANCEL_S)
+        for task in self._background:
+            name = getattr(task.get_coro(), "__qualname__", task)
+            log.warning("%s takes no notice of being cancelled: the agent ends without it", name)
 
     def spawn(self, coroutine: Any) -> asyncio.Task[Any]:
         """A task that lives no longer than this run."""
@@ -274,7 +284,7 @@ class Life:
             await asyncio.sleep(pause)
 
     async def _every(self, period: float, function: Any) -> None:
-        while True:
+        while self.running:
             await asyncio.sleep(period)
             try:
                 if shape_of(function) is Shape.THREAD:  # it may block
