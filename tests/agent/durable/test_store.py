@@ -79,6 +79,14 @@ async def test_an_end_in_the_middle_of_the_opening_leaves_the_slot_free(home: Pa
         assert await me.submit("worker", "plain", {})
 
 
+async def test_a_first_submission_at_the_end_is_refused_in_a_sentence(home: Path) -> None:
+    async with planner(home) as me:
+        durable = me._running().durable
+    with pytest.raises(JournalError, match="submit again") as refused:
+        await durable.open()
+    assert refused.value.ran == "no"
+
+
 def test_the_hook_kills_at_the_nth_pass() -> None:
     code = "from hermes_peer.agent.durable.store import failpoint; f = failpoint(); f('a'); f('b'); f('a'); print(1)"
     for point, alive in (("a:2", False), ("a:3", True), ("b", False), ("", True)):

@@ -59,6 +59,8 @@ class Durable:
     async def open(self) -> tuple[Inbox, Outbox]:
         """The two halves. Raises JournalError; the agent goes on with volatile work, and the next one tries again."""
         if self._opening is None:
+            if not self._life.running:
+                raise _ending()
             self._opening = self._life.loop.create_task(self._open())
         return await asyncio.shield(self._opening)
 
@@ -73,7 +75,7 @@ class Durable:
             error.ran = "no"
             raise
         if not life.running:
-            raise JournalError("the agent ends")
+            raise _ending()
         self.problem = journal.notice or None
         if journal.notice:
             log.warning("%s", journal.notice)
@@ -189,6 +191,10 @@ class Durable:
                 "on_the_way_per_peer": WINDOW,
             },
         }
+
+
+def _ending() -> JournalError:
+    return JournalError("This agent ends, and its journal is not open: submit again once it runs.", ran="no")
 
 
 class StreamReader(Reader):
