@@ -1,14 +1,19 @@
 """Slots: lowest free, one holder, freed by any death, with a key nobody else can read."""
 
+import logging
 import os
 import signal
 import stat
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from hermes_peer.access import slot as module
 from hermes_peer.access.home import Home
+from hermes_peer.access.slot import SlotTaken, guest, guest_in, holder_of
 from hermes_peer.access.trust import Trust
 from hermes_peer.errors import UsageError
 
@@ -253,9 +258,101 @@ def test_a_broken_pin_of_our_own_is_written_anew(home):
     assert Trust(home).grant(slot.fingerprint, 0).allowed
 
 
-def test_the_end_of_the_slots(home, monkeypatch):
-    from hermes_peer.access import slot as module
+GUEST = """
+import sys
+from pathlib import Path
+from hermes_peer.access.slot import guest
+sys.stdin.readline()
+with guest(Path(sys.argv[1]) / "agents" / "worker" / "1"):
+    print("in", flush=True)
+    sys.stdin.readline()
+"""
 
+
+@pytest.fixture
+def visited(home):
+    """A home in which worker/1 does not run, and a process that is a guest there."""
+    home.slot("worker").release()
+    visitor = hold(home.path, GUEST)
+    go(visitor)
+    assert visitor.stdout.readline() == "in\n"
+    yield visitor
+    end(visitor)
+
+
+class Told(logging.Handler):
+    """What the slots say, and when the first of it is said."""
+
+    def __init__(self):
+        super().__init__()
+        self.lines, self.first = [], threading.Event()
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())
+        self.first.set()
+
+
+@pytest.fixture
+def told():
+    handler = Told()
+    module.log.addHandler(handler)
+    yield handler
+    module.log.removeHandler(handler)
+
+
+@pytest.mark.parametrize("wanted", [None, 1])
+def test_an_agent_waits_for_the_end_of_a_guest(home, visited, told, wanted):
+    with ThreadPoolExecutor(1) as pool:
+        taking = pool.submit(home.slot, "worker", number=wanted)
+        assert told.first.wait(30) and not taking.done()
+        go(visited)  # it ends
+        assert taking.result(30).number == 1
+    assert told.lines == [
+        f"worker/1 is in use by a command of yours (process {visited.pid}); it is waited for, 5 s at most"
+    ]
+    assert not (home.agents_dir / "worker" / "1" / "guest").exists()
+
+
+def test_an_agent_does_not_wait_for_ever(home, visited, told, monkeypatch):
+    monkeypatch.setattr(module, "GUEST_S", 0.1)
+    with pytest.raises(SlotTaken, match=rf"worker/1 is in use .*process {visited.pid}\); wait for its end"):
+        home.slot("worker", number=1)
+    assert home.slot("worker").number == 2
+    assert told.lines[-1] == (
+        f"worker/1 is in use by a command of yours (process {visited.pid}), so this is worker/2, which knows nothing "
+        "of its works"
+    )
+
+
+def test_a_guest_that_was_killed_keeps_nobody_waiting(home, visited, told):
+    assert guest_in(home.agents_dir / "worker" / "1") == visited.pid
+    end(visited)
+    assert home.slot("worker").number == 1
+    assert told.lines == []
+
+
+def test_a_guest_comes_where_nobody_is_and_takes_the_slot(home, told):
+    slot = home.slot("worker")
+    assert holder_of(slot.path) == os.getpid() and guest_in(slot.path) == 0
+    with pytest.raises(SlotTaken, match="worker/1 runs since a moment ago"), guest(slot.path):
+        pass
+    slot.release()
+    with guest(slot.path), home.slot("worker", number=1) as mine:
+        assert mine.fingerprint == slot.fingerprint
+    assert told.lines == []
+    with home.slot("worker") as again:
+        assert again.number == 1
+
+
+def test_one_guest_at_a_time(home, visited):
+    with (
+        pytest.raises(SlotTaken, match=rf"in use by another command of yours \(process {visited.pid}\)"),
+        guest(home.agents_dir / "worker" / "1"),
+    ):
+        pass
+
+
+def test_the_end_of_the_slots(home, monkeypatch):
     monkeypatch.setattr(module, "SLOTS_MAX", 2)
     held = [home.slot("worker"), home.slot("worker")]
     with pytest.raises(UsageError, match="2 instances of worker run already"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,78 @@ async def test_what_begins_while_it_ends_does_not_hold_it(home: Path, caplog: py
         assert "Life._every takes no notice" in caplog.text
     async with worker(home) as again:
         assert await again.ticket("late").state() == "waiting"
+
+
+async def test_a_handler_hears_of_durable_work_in_its_last_moment(home: Path) -> None:
+    middle, inside, let_go = worker(home, name="middle", drain_s=10), asyncio.Event(), asyncio.Event()
+
+    @middle.method("ask")
+    async def ask() -> Any:
+        ticket = await middle.submit("last", "held", {})
+        inside.set()
+        return await ticket.result()
+
+    async with planner(home) as me, worker(home, name="last") as last:
+
+        @last.method("held")
+        async def held() -> str:
+            await let_go.wait()
+            return "heard"
+
+        async with middle:
+            life_of = middle._running()
+            call = asyncio.ensure_future(me.call("middle", "ask"))
+            await inside.wait()
+            closing = asyncio.ensure_future(middle.aclose())
+            await until(lambda: not life_of.running)
+            let_go.set()
+            assert await call == "heard"
+            await closing
+
+
+@pytest.mark.parametrize("where", ["lifespan", "journal"])
+async def test_closed_while_it_begins(home: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    agent = worker(home)
+    async with agent:
+        await agent.submit("nobody", "x", {})
+    never: list[asyncio.Event] = [asyncio.Event()]
+    reached = asyncio.Event()
+
+    async def wait(*_: Any) -> None:
+        reached.set()
+        if never:
+            await never[0].wait()
+
+    if where == "journal":
+        monkeypatch.setattr("hermes_peer.agent.durable.outbox.Outbox.recover", wait)
+    else:
+
+        @agent.lifespan
+        async def slow(_: Any) -> AsyncIterator[None]:
+            await wait()
+            yield
+
+    begins = asyncio.ensure_future(agent.run())
+    await reached.wait()
+    life_of = agent._running()
+    closing = asyncio.ensure_future(agent.aclose())
+    if where == "journal":
+        await until(lambda: life_of._over)
+        never[0].set()  # a journal that is being read is not left half open
+    with pytest.raises(UsageError, match="closed while it began"):
+        await begins
+    await closing
+    assert not agent.running
+    begins = asyncio.ensure_future(agent.run())
+    await until(lambda: agent.running)
+    begins.cancel()  # by whoever runs it: that is another thing
+    never[0].set()
+    with pytest.raises(asyncio.CancelledError):
+        await begins
+    never.clear()
+    monkeypatch.undo()
+    async with agent, planner(home) as me:
+        assert await me.call("worker", "echo", {"n": 1}) == {"n": 1}
 
 
 @pytest.mark.attack(12)

@@ -238,6 +238,25 @@ def test_the_loop_is_uvloop_where_it_is_installed(monkeypatch: pytest.MonkeyPatc
     assert process.new_loop_factory() is None
 
 
+async def test_a_thread_that_holds_the_process_is_told(home: Path, start: Start) -> None:
+    child = start(
+        """
+@agent.method("hold")
+async def hold():
+    await asyncio.to_thread(time.sleep, 2.5)
+"""
+    )
+    ready(child)
+    async with planner(home) as me:
+        call = asyncio.ensure_future(me.call("worker", "hold"))
+        await me.call("worker", "hermes.ping")
+        child.send_signal(signal.SIGTERM)
+        _, err = await asyncio.to_thread(child.communicate, timeout=30)
+        with pytest.raises(HermesError):
+            await call
+    assert child.returncode == 0 and err.count("still runs and is waited for") == 1
+
+
 async def test_a_forked_child_holds_nothing_of_ours(home: Path, start: Start) -> None:
     """A handler that forks (a library's subprocess without exec): the slot is free when the parent has ended."""
     child = start(

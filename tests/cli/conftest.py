@@ -20,6 +20,8 @@ from typing import Any
 
 import pytest
 
+from tests.loops import loop_kind, pytest_pyfunc_call  # noqa: F401
+
 SRC = Path(__file__).parents[2] / "src"
 PROGRAM = (sys.executable, "-m", "hermes_peer")
 

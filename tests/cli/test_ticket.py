@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.cli.conftest import Inside, Place, until
-from tests.cli.works import planner, submit, submitted_by_a_planner_that_died, worker
+from tests.cli.conftest import Inside, Place, shell, until
+from tests.cli.works import coming_planner, planner, submit, submitted_by_a_planner_that_died, worker
 
 DOES_NOT_RUN = "hermes-peer: planner/1 does not run, so this command goes on with its deliveries"
 
@@ -39,6 +39,38 @@ def test_the_submitter_is_gone_and_its_work_goes_on(fresh: Place) -> None:
         assert waiting.stderr.readline().rstrip("\n") == f"{DOES_NOT_RUN}; do not start planner before this ends"
         (fresh.folder / "a").touch()
         assert waiting.communicate(timeout=30)[0] == "a is open\n" and waiting.returncode == 0
+
+
+def test_items_are_read_again_from_a_number_on(fresh: Place) -> None:
+    with worker(fresh):
+        (fresh.folder / "e").touch()
+        id = submit(fresh, "worker", "count", "n=150")
+        pipe = shell(fresh, f"hp ticket {id} --items | head -1")  # what lay in the pipe counts as read
+        assert pipe.stdout.startswith('{"i": 0}\n')
+        done = fresh.hp("ticket", id, "--items", "--from", "148")
+        assert done.stdout == '{"i": 148}\n{"i": 149}\n' and "goes on at" not in done.stderr
+    for words, says in (
+        (("--from", "0"), "--from says where --items begins: give both"),
+        (("--items", "--from", "-1"), "Invalid value for '--from'"),
+    ):
+        assert says in fresh.refusal("ticket", id, *words, code=2)
+
+
+def test_a_command_in_the_planner_s_place_is_named_and_the_planner_waits_for_it(fresh: Place) -> None:
+    submitted_by_a_planner_that_died(fresh, ("g", "worker", "gate", {"name": "a"}))
+    with worker(fresh):
+        waiting = fresh.open("ticket", "g", "--wait")
+        assert waiting.stderr is not None
+        assert waiting.stderr.readline().startswith(DOES_NOT_RUN)
+        said = fresh.refusal("ticket", "g", code=3)
+        assert f"planner/1 is in use by another command of yours (process {waiting.pid}); wait for its end" in said
+        with coming_planner(fresh, ("again", "worker", "text.shout", {"text": "x"})) as coming:
+            assert coming.stderr is not None
+            assert "planner/1 is in use by a command of yours" in coming.stderr.readline()
+            (fresh.folder / "a").touch()
+            assert waiting.communicate(timeout=30)[0] == "a is open\n"
+            assert coming.stdout is not None and coming.stdout.readline() == "submitted\n"
+            assert "by planner/1" in fresh.hp("ticket", "again").stdout
 
 
 def test_a_submitter_that_runs_is_asked(quick: Inside) -> None:
@@ -137,6 +169,10 @@ def test_what_nobody_submitted_and_misuse(quick: Inside) -> None:
     )
     assert quick.refusal("ticket", "x", "cli", code=2).startswith("cli did not submit x")
     assert "no agent named nobody runs in this home" in quick.refusal("ticket", "x", "nobody", code=3)
+    for words in (("ticket", ""), ("ticket", "", "--items"), ("dead", "show", ""), ("dead", "discard", "")):
+        said = quick.refusal(*words, code=2)
+        command = " ".join(word for word in words if word and not word.startswith("-"))
+        assert said == f"Invalid value for 'ID': it is empty; see 'hermes-peer {command} --help'"
     assert quick.refusal("ticket", "x", "--wait", "--items", code=2) == (
         "--items waits by itself: give --wait or --items"
     )

@@ -49,6 +49,16 @@ async def order(sku: str, request: Request) -> str:
 async def tell(name: str) -> str:
     return (await agent.submit("planner", "relay", {"name": name}, message_id="told")).message_id
 
+@agent.method("press", contract="idempotent")
+async def press(name: str) -> str:
+    if not (here / "paper").exists():
+        raise CallError("no_paper", "the press is out of paper")
+    with (here / "orders").open("a") as file:
+        file.write(f"{name}\\n")
+    while not (here / name).exists():
+        await asyncio.sleep(0.01)
+    return f"{name} is printed"
+
 @agent.method("print")
 async def print_(page: int) -> str:
     if (here / "no paper").exists():
@@ -97,6 +107,16 @@ def planner(
     place: Place, *works: Work, listen: bool = True, key: Path | None = None
 ) -> Iterator[subprocess.Popen[str]]:
     """A planner that has submitted these works, and lives until it is killed or let go."""
+    with coming_planner(place, *works, listen=listen, key=key, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None and process.stdout.readline() == "submitted\n"
+        yield process
+
+
+@contextlib.contextmanager
+def coming_planner(
+    place: Place, *works: Work, listen: bool = True, key: Path | None = None, stderr: int = subprocess.PIPE
+) -> Iterator[subprocess.Popen[str]]:
+    """The same from its very start; what it logs is on its stderr."""
     (place.folder / "planner.py").write_text(PLANNER)
     how = {"listen": None if listen else False, "key": None if key is None else str(key), "works": works}
     process = subprocess.Popen(
@@ -105,18 +125,19 @@ def planner(
         cwd=place.folder,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=stderr,
         text=True,
     )
     assert process.stdin is not None and process.stdout is not None
     try:
-        assert process.stdout.readline() == "submitted\n"
         yield process
     finally:
         process.kill()
         process.wait(30)
         process.stdin.close()
         process.stdout.close()
+        if process.stderr is not None:
+            process.stderr.close()
 
 
 def submitted_by_a_planner_that_died(place: Place, *works: Work) -> None:

@@ -291,7 +291,7 @@ class HermesAgent(Offer):
         """The ticket of work that this agent submitted, in this process or an earlier one."""
         from hermes_peer.agent.durable.ticket import Ticket
 
-        return Ticket(self._running(), message_id)
+        return Ticket(self, message_id)
 
     def _changed(self) -> None:
         if self._life is not None:

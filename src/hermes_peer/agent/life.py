@@ -103,13 +103,26 @@ class Life:
         self._reload_timer: asyncio.TimerHandle | None = None
         self._background: set[asyncio.Task[Any]] = set()
         self._lifespan = Lifespan(agent._lifespan, agent) if agent._lifespan is not None else None
+        self._beginning: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
+        self._over = False
 
     async def begin(self, listen: Sequence[Address]) -> None:
         """The user's own beginning, then listen, announce, watch the trust list.
 
-        Raises LinkError for an address that cannot be had, and what the lifespan raises.
+        Raises LinkError for an address that cannot be had, UsageError if it is closed meanwhile, and what the
+        lifespan raises.
         """
+        self._beginning = self.loop.create_task(self._begin(listen))
+        try:
+            await self._beginning
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise UsageError(f"the agent {self.agent.name} was closed while it began") from None
+
+    async def _begin(self, listen: Sequence[Address]) -> None:
         import msgspec
 
         if self._lifespan is not None:
@@ -148,14 +161,15 @@ class Life:
     async def _close(self, grace: float) -> None:
         try:
             self.server.draining = True
+            if self._beginning is not None and not self._beginning.done():
+                self._beginning.cancel()
+                await asyncio.wait([self._beginning])
             if self._reload_timer is not None:
                 self._reload_timer.cancel()
             if self._announce_timer is not None:
                 self._announce_timer.cancel()
             if self._presence is not None:
                 self._presence.withdraw()
-            for task in self._background:
-                task.cancel()
             self.endpoint.announce_drain()
             await self._emptied(grace)
             await self.durable.drain()
@@ -169,9 +183,9 @@ class Life:
                     await self._lifespan.end()
                 except Exception:
                     log.exception("the lifespan of %s failed at its end", self.agent.name)
+            await self._end_background()
             await self.endpoint.close()
             await self.server.close()
-            await self._end_background()
             await self.durable.close()
         finally:
             self.agent.threads.shutdown()
@@ -184,20 +198,25 @@ class Life:
             await asyncio.sleep(0.005)
 
     async def _end_background(self) -> None:
-        for _ in range(2):  # what was begun while we ended, and what that begins in its `finally`
-            for task in self._background:
-                task.cancel()
-            if self._background:
-                await asyncio.wait(self._background, timeout=CANCEL_S)
+        """Whatever one of these begins in its last moment is cancelled at birth."""
+        self._over = True
+        for task in self._background:
+            task.cancel()
+        until = self.loop.time() + CANCEL_S
+        while self._background and (left := until - self.loop.time()) > 0:
+            await asyncio.wait(self._background, timeout=left)
         for task in self._background:
             name = getattr(task.get_coro(), "__qualname__", task)
             log.warning("%s takes no notice of being cancelled: the agent ends without it", name)
 
     def spawn(self, coroutine: Any) -> asyncio.Task[Any]:
-        """A task that lives no longer than this run."""
+        """A task that lives no longer than this run. Deliveries of durable work go on while handlers have their last
+        moment: one of them may wait for an answer."""
         task: asyncio.Task[Any] = self.endpoint.context.copy().run(self.loop.create_task, coroutine)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        if self._over:
+            task.cancel()
         return task
 
     @property
@@ -268,7 +287,7 @@ class Life:
 
     async def _keep(self, target: str) -> None:
         """Hold a link to `target`, so that it can call us though we do not listen; for as long as we run."""
-        while True:
+        while self.running:
             pause = KEEP_S
             try:
                 contact = self.directory.find(target, self.loop.time())[0]

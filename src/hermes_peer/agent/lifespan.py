@@ -23,10 +23,10 @@ class Lifespan:
         self._task: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run())
-        await asyncio.wait([self._task, self._ready], return_when=asyncio.FIRST_COMPLETED)
-        if self._task.done():
-            task, self._task = self._task, None
+        self._task = task = asyncio.get_running_loop().create_task(self._run())
+        await asyncio.wait([task, self._ready], return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            self._task = None
             await task
 
     async def end(self) -> None:

@@ -19,7 +19,9 @@ from hermes_peer.errors import HermesError
 if TYPE_CHECKING:
     from hermes_peer.agent.agent import HermesAgent
 
+log = logging.getLogger("hermes_peer.agent")
 PATIENCE_S = 0.2
+THREAD_S = 1.0  # then it is said that a thread holds the process
 _under_run = False  # `hermes-peer run FILE` imports the file and starts its agent itself
 
 
@@ -80,10 +82,16 @@ def _run(main: Coroutine[Any, Any, None]) -> None:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
             if not left:
                 loop.run_until_complete(loop.shutdown_asyncgens())
+            held = loop.call_later(THREAD_S, _held)
             loop.run_until_complete(loop.shutdown_default_executor())
+            held.cancel()
         finally:
             asyncio.set_event_loop(None)
             loop.close()
+
+
+def _held() -> None:
+    log.warning("the agent has ended; a thread of asyncio.to_thread still runs and is waited for: Ctrl-C ends it, too")
 
 
 async def _main(agent: HermesAgent) -> None:

@@ -16,6 +16,7 @@ from hermes_peer.errors import HermesError, UsageError, call_error
 if TYPE_CHECKING:
     from hermes_peer.agent.agent import HermesAgent
     from hermes_peer.cli.submitters import Submitter, View
+    from hermes_peer.journal.values import Sent
 
 app = typer.Typer(help="Work that failed for good: list, show, replay, discard.", rich_markup_mode=None)
 SHOWS = "shows the result"
@@ -100,25 +101,20 @@ def replay(
     Look first at why it failed: `dead show`. What the agent has done already it does not do again.
     """
     from hermes_peer.cli import submitters
-    from hermes_peer.cli.submit import delivered
     from hermes_peer.cli.visit import visit
+    from hermes_peer.cli.waiting import carried, ended
 
     async def work(me: HermesAgent) -> int:
         who, view = await _letter(me, message_id, agent)
         target = str(view["target"])
         if who.where is submitters.Where.RUNNING:
             view = await me.call(who.key, "hermes.dead", {"action": "replay", "message_id": message_id})
-            if wait:
-                from hermes_peer.cli.ticket import FOR_EVER_S
-
-                view = await me.call(who.key, "hermes.ticket", {"message_id": message_id, "wait": True}, ttl=FOR_EVER_S)
+            if wait:  # whatever becomes of the process: the letter is not sent twice
+                _, view = await ended(me, who, view, agent)
             return _ended(message_id, view, wait, json, f"{who} runs and sends it to {target}")
         async with submitters.in_place_of(me, who, long=wait) as submitter:
-            await (await submitters.outbox_of(submitter)).replay(message_id, me.name)
-            why = await delivered(submitter, message_id, target, wait, json)
-            if why is None:
-                return 0
-            view = await submitters.own_view(submitter, message_id) or view
+            await (await submitters.outbox_of(submitter)).letters.replay(message_id, me.name)
+            view, why = await carried(submitter, view, wait=wait)
         told = f"it waits for {target}" if why else f"{target} has it on its disk"
         return _ended(message_id, view, wait, json, told, "delivers it and shows the result" if why else SHOWS)
 
@@ -137,7 +133,7 @@ def discard(message_id: Number, agent: Whose = "", json: options.Json = False, h
             await me.call(who.key, "hermes.dead", {"action": "discard", "message_id": message_id})
         else:
             async with submitters.in_place_of(me, who, long=False) as submitter:
-                await (await submitters.outbox_of(submitter)).discard(message_id)
+                await (await submitters.outbox_of(submitter)).letters.discard(message_id)
         if json:
             out.json_line({"message_id": message_id, "discarded": True} | who.as_json())
         else:
@@ -150,11 +146,12 @@ def _ended(message_id: str, view: View, wait: bool, json: bool, told: str, shows
     """What became of a replayed letter so far."""
     from hermes_peer.cli.submit import dead_letter
 
-    if view["state"] == "dead":
-        error = call_error(view.get("error") or {})
+    if "error" in view:
+        error = call_error(view["error"])
         if json:
-            out.json_line({"error": failures.as_json(error)})
-        out.note(out.shown(dead_letter(message_id, "failed again")))
+            out.json_line({"message_id": message_id, "error": failures.as_json(error)})
+        if view["state"] == "dead":
+            out.note(out.shown(dead_letter(message_id, "failed again")))
         return failures.told(error)
     if json:
         out.json_line(view)
@@ -170,19 +167,28 @@ def _ended(message_id: str, view: View, wait: bool, json: bool, told: str, shows
 
 async def _letters(me: HermesAgent, who: Submitter) -> list[View]:
     """The dead letters of one submitter. Raises HermesError."""
-    from hermes_peer.agent.durable.methods import shown
+    from hermes_peer.agent.durable.letters import PAGE
+    from hermes_peer.agent.durable.methods import brief
     from hermes_peer.cli import submitters
 
     if who.where is submitters.Where.HERE:
-        return [shown(row) for row in await (await submitters.outbox_of(me)).dead()]
+        letters = (await submitters.outbox_of(me)).letters
+        rows: list[Sent] = []
+        while more := await letters.page(rows[-1].seq if rows else 0):
+            rows += more
+        return [brief(row) for row in rows]
     if who.where is submitters.Where.RUNNING:
-        views: list[View] = await me.call(who.key, "hermes.dead", {"action": "list"}, ttl=submitters.ASK_S)
-        return views
+        views: list[View] = []
+        while True:
+            behind = {"action": "list", "after": views[-1]["seq"] if views else 0}
+            views += (page := await me.call(who.key, "hermes.dead", behind, ttl=submitters.ASK_S))
+            if len(page) < PAGE:
+                return views
     from hermes_peer.agent.durable.store import FILE
     from hermes_peer.journal.peek import peek
     from hermes_peer.journal.values import SentState
 
-    return [shown(row) for row in peek(who.folder / FILE, state=SentState.DEAD)]
+    return [brief(row) for row in peek(who.folder / FILE, state=SentState.DEAD)]
 
 
 async def _letter(me: HermesAgent, message_id: str, agent: str) -> tuple[Submitter, View]:

@@ -28,6 +28,13 @@ def _positive(value: float | None) -> float | None:
     return value
 
 
+def not_empty(value: str | None) -> str | None:
+    """An ID of nothing is a shell variable that was not set."""
+    if value == "":
+        raise typer.BadParameter("it is empty")
+    return value
+
+
 Ttl = Annotated[float | None, ttl_option("How long to wait at most; 30 if not given.")]
 StreamTtl = Annotated[float | None, ttl_option("How long the stream may last at most; a day if not given.")]
 ShortTtl = Annotated[float, ttl_option("How long to wait for each answer; 2 if not given.")]

@@ -1,7 +1,7 @@
 """Who of this home submitted a piece of durable work, and through whom it can be reached.
 
 Knows: slots, their journals, which of them a process holds. Refuses to know: how anything is shown.
-Called by: submit, ticket, dead.
+Called by: submit, ticket, dead, waiting.
 
 A running submitter is asked over a line. Where the process is gone its journal is read, and the slot is opened only to
 do something: then the delivery goes on here.
@@ -16,7 +16,9 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hermes_peer.access.slot import guest, guest_in, holder_of
 from hermes_peer.cli import failures, out
+from hermes_peer.cli.visit import PATIENCE_S
 from hermes_peer.errors import CallError, HermesError, LinkError, PermissionDenied, UsageError
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from hermes_peer.agent.durable.ticket import Ticket
 
 View = dict[str, Any]
-PATIENCE_S = 3.0  # with another command
+IN_USE = "in_use"  # the reason of a LinkError: another command has the slot
 ASK_S = 5.0  # for the answer of a running submitter
 HAND_OVER_S = 5.0  # for reaching the other agent and its word that it has the work
 
@@ -40,13 +42,16 @@ class Where(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Submitter:
-    """One instance that may have submitted work. `key` is what it is called by."""
+    """One instance that may have submitted work. `key` is what it is called by; `guest`: the process of another
+    command that is in its place.
+    """
 
     name: str
     number: int
     key: str
     where: Where
     folder: Path = Path()
+    guest: int = 0
 
     def __str__(self) -> str:
         return f"{self.name}/{self.number}" if self.number else self.name
@@ -72,7 +77,8 @@ def submitters(me: HermesAgent, agent: str = "") -> list[Submitter]:
         own = (name, number) == (life.slot.name, life.slot.number)
         if (folder / FILE).exists():
             where = Where.HERE if own else Where.RUNNING if held else Where.RESTING
-            found.append(Submitter(name, number, key, where, folder))
+            by = guest_in(folder) if where is Where.RUNNING else 0
+            found.append(Submitter(name, number, key, where, folder, by))
     return sorted(found, key=lambda each: (each.where is Where.RUNNING, each.where is Where.RESTING))
 
 
@@ -102,6 +108,8 @@ async def ticket_at(me: HermesAgent, who: Submitter, message_id: str) -> View | 
 
         rows = peek(who.folder / FILE, message_id=message_id)
         return shown(rows[0]) if rows else None
+    if who.guest:
+        raise LinkError(_in_use(who, who.guest), reason=IN_USE)
     try:
         view: View = await me.call(who.key, "hermes.ticket", {"message_id": message_id}, ttl=ASK_S)
     except CallError as error:
@@ -112,7 +120,8 @@ async def ticket_at(me: HermesAgent, who: Submitter, message_id: str) -> View | 
 
 
 async def find(me: HermesAgent, message_id: str, agent: str = "") -> tuple[Submitter, View]:
-    """Who submitted it, and where it stands. Raises UsageError if nobody did, LinkError if one could not be asked.
+    """Who submitted it, and where it stands. Raises UsageError if nobody did, LinkError if one could not be asked
+    (reason "in_use" if the only cause is other commands).
 
     Another command that has the slot at this moment gets a while to end.
     """
@@ -123,12 +132,16 @@ async def find(me: HermesAgent, message_id: str, agent: str = "") -> tuple[Submi
         found, silent = await _asked(me, message_id, agent)
         if found is not None:
             return found
-        if not silent or until < asyncio.get_running_loop().time() or any(who.name != me.name for who in silent):
+        in_use = all(who.guest or who.name == me.name for who in silent)
+        if not silent or not in_use or until < asyncio.get_running_loop().time():
             break
         await asyncio.sleep(0.1)
     id = out.shown(message_id[:128])
     if silent:
-        raise LinkError(f"who submitted {id} could not be found out: {'; '.join(silent.values())}", reason="silent")
+        raise LinkError(
+            f"who submitted {id} could not be found out: {'; '.join(silent.values())}",
+            reason=IN_USE if in_use else "silent",
+        )
     of = f"{out.shown(agent)} did not submit" if agent else "no agent of this home submitted"
     raise UsageError(f"{of} {id}, or it was long ago; the id is what `hermes-peer submit` printed")
 
@@ -153,18 +166,23 @@ async def _asked(
 
 def unasked(me: HermesAgent, who: Submitter, error: HermesError) -> str:
     """Why one that may know could not be asked."""
-    if who.name == me.name and who.where is not Where.HERE:
-        return f"{who} is in use by another command of yours; wait for its end, or end it"
+    if who.guest or (who.name == me.name and who.where is not Where.HERE):
+        return _in_use(who, who.guest or holder_of(who.folder))
     if isinstance(error, LinkError) and who.number and error.reason in ("address", "dial"):
         return f"{who} runs in another process and listens nowhere, so it cannot be asked; end it first"
     return f"{who} could not be asked ({failures.sentence(error)})"
+
+
+def _in_use(who: Submitter, process: int) -> str:
+    return f"{who} is in use by another command of yours (process {process}); wait for its end, or end it"
 
 
 @contextlib.asynccontextmanager
 async def in_place_of(me: HermesAgent, who: Submitter, *, long: bool) -> AsyncIterator[HermesAgent]:
     """The agent that submitted it, in this process: it goes on with the delivery of all that it submitted.
 
-    `long`: for longer than a moment. Raises UsageError if another process holds the slot, or has its key.
+    `long`: for longer than a moment. An agent of that name that starts meanwhile waits a moment for its slot. Raises
+    SlotTaken if another process holds the slot, UsageError if its key lies elsewhere.
     """
     if who.where is Where.HERE:
         yield me
@@ -174,11 +192,13 @@ async def in_place_of(me: HermesAgent, who: Submitter, *, long: bool) -> AsyncIt
     if not (who.folder / "key.pem").exists():
         raise UsageError(f"{who} has its key elsewhere (secret_key_path=): start {who.name}, it goes on by itself")
     warning = f"; do not start {who.name} before this ends" if long and who.name != me.name else ""
-    out.note(f"{who} does not run, so this command goes on with its deliveries{warning}")
     agent = HermesAgent(who.name, home=me.home, listen=False, redial_limit=1, slot=who.number)
     agent.takes_work = False
-    async with agent:
-        yield agent
+    # No agent shares the name of the commands: they may take any slot, and none of them waits for another.
+    with guest(who.folder) if who.name != me.name else contextlib.nullcontext():
+        out.note(f"{who} does not run, so this command goes on with its deliveries{warning}")
+        async with agent:
+            yield agent
 
 
 async def hand_over(agent: HermesAgent, ticket: Ticket, target: str) -> str:

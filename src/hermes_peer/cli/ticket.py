@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from hermes_peer.agent.agent import HermesAgent
     from hermes_peer.cli.submitters import Submitter, View
 
-FOR_EVER_S = 86_400.0
-OPEN = ("waiting", "accepted")
-
-Number = Annotated[str, typer.Argument(metavar="ID", help="What submit printed.", show_default=False)]
+Number = Annotated[
+    str,
+    typer.Argument(metavar="ID", help="What submit printed.", show_default=False, callback=options.not_empty),
+]
 Whose = Annotated[
     str,
     typer.Argument(
@@ -37,6 +37,16 @@ def ticket(
     items: Annotated[
         bool, typer.Option("--items", help="Print the items as they come, from where the last reader stopped.")
     ] = False,
+    from_: Annotated[
+        int | None,
+        typer.Option(
+            "--from",
+            metavar="N",
+            min=0,
+            help="With --items: from item N on, counted from 0, also what was read before.",
+            show_default=False,
+        ),
+    ] = None,
     json: options.Json = False,
     home: options.Home = None,
 ) -> int:
@@ -45,18 +55,25 @@ def ticket(
     Whoever of this home submitted it is asked. If that process is gone, this command takes its place for as long as it
     lasts, and goes on with the delivery. The exit code is that of the outcome, 0 while there is none.
 
+    With --items, what was printed counts as read, also if it still lay in a pipe. The worker keeps items until they
+    are read to their end.
+
     \b
     Examples:
       hermes-peer ticket 0192f0c1-…
       hermes-peer ticket 0192f0c1-… --wait
       hermes-peer ticket order-17 planner --json
+      hermes-peer ticket order-17 --items --from 0
     """
     from hermes_peer.cli import submitters
-    from hermes_peer.cli.submit import dead_letter, delivered
+    from hermes_peer.cli.submit import dead_letter
     from hermes_peer.cli.visit import visit
+    from hermes_peer.cli.waiting import OPEN, carried, ended
 
     if wait and items:
         raise UsageError("--items waits by itself: give --wait or --items")
+    if from_ is not None and not items:
+        raise UsageError("--from says where --items begins: give both")
 
     async def work(me: HermesAgent) -> int:
         who, view = await submitters.find(me, message_id, agent)
@@ -67,42 +84,39 @@ def ticket(
                     f"{who} runs, and its items are its own to read, each once; end it first, or ask with --wait"
                 )
             async with submitters.in_place_of(me, who, long=True) as submitter:
-                await _items(submitter, message_id, view, json)
+                await _items(submitter, message_id, view, from_, json)
             return 0
-        if view["state"] in OPEN and not running:
-            async with submitters.in_place_of(me, who, long=wait) as submitter:
-                if await delivered(submitter, message_id, str(view["target"]), wait, json) is None:
-                    return 0
-                view = await submitters.own_view(submitter, message_id) or view
-        elif view["state"] in OPEN and wait:
-            out.note(f"{who} runs and delivers it")
-            view = await me.call(who.key, "hermes.ticket", {"message_id": message_id, "wait": True}, ttl=FOR_EVER_S)
+        if wait:
+            who, view = await ended(me, who, view, agent)
+        elif view["state"] in OPEN and not running:
+            async with submitters.in_place_of(me, who, long=False) as submitter:
+                view, _ = await carried(submitter, view, wait=False)
         if json:
             out.json_line(view | ({} if wait else who.as_json()))
-        elif wait and view["state"] == "done":
-            out.line(out.value_text(view.get("result")))
         elif not wait:
             for each in lines(who, view):
                 out.line(out.shown(each))
-        if view["state"] != "dead":
+        elif "error" not in view:
+            out.line(out.value_text(view.get("result")))
+        if "error" not in view:
             return 0
-        error = call_error(view.get("error") or {})
-        out.note(out.shown(dead_letter(message_id)))
-        return failures.told(error)
+        if view["state"] == "dead":
+            out.note(out.shown(dead_letter(message_id)))
+        return failures.told(call_error(view["error"]))
 
     return visit(work, home=home, json=json, streams=items)
 
 
-async def _items(agent: HermesAgent, message_id: str, view: View, json: bool) -> None:
+async def _items(agent: HermesAgent, message_id: str, view: View, begin: int | None, json: bool) -> None:
     """Every item on a line of its own, then the result, as `hermes-peer stream` shows them."""
     from hermes_peer.cli.stream import _plain
     from hermes_peer.cli.submit import dead_letter
 
     mine = agent.ticket(message_id)
-    if view["offset"]:
+    if view["offset"] and begin is None:
         out.note(f"goes on at item {view['offset']}, where the last reader stopped (counted from 0)")
     try:
-        async for item in mine.items():
+        async for item in mine.items(begin):
             await out.send(out.as_json({"item": _plain(item)}) if json else out.value_text(item))
         value = await mine.result()
     except CallError:
@@ -125,7 +139,7 @@ def lines(who: Submitter, view: View) -> list[str]:
     ]
     if view.get("requeued_ms"):
         said.append(f"  replayed   {clock(view['requeued_ms'])} by {view.get('requeued_by')}")
-    if view["state"] in OPEN:
+    if "result" not in view and "error" not in view:
         said.append(f"  until      {clock(view['expires_ms'])}")
     if "result" in view:
         said.append(f"  result     {out.as_json(view['result'])}")

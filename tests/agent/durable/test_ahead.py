@@ -268,7 +268,7 @@ async def test_a_commit_that_fails_is_told_and_the_work_is_ended(
         await until(lambda: not left(me) and not left(served))  # and forgotten
         box = outbox_of(me)
         assert not box.entries and not box.flying and not box.ahead.storing
-        assert len(await sent(me)) == 1 and not await box.dead()
+        assert len(await sent(me)) == 1 and not await box.letters.page()
         assert not [r for r in caplog.records if r.name == "hermes_peer.work" and r.levelno >= logging.WARNING]
 
 

@@ -164,6 +164,42 @@ async def test_what_waits_for_a_place_is_ended_when_its_time_is_over(home: Path,
         assert served.started == ["a", "c"]
 
 
+async def test_an_agent_that_ends_begins_nothing_more(home: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("hermes_peer.agent.durable.inbox.AT_ONCE", 1)
+    async with planner(home) as me:
+        async with worker(home) as served:
+            served.drain_s = 10.0
+            running = await me.submit("worker", "held", {}, message_id="a")
+            await served.begun.wait()
+            waiting = await me.submit("worker", "plain", {}, message_id="b")
+            await waiting.accepted()
+            life = served._running()
+            closing = asyncio.ensure_future(served.aclose())
+            await until(lambda: not life.running)
+            served.gate.set()
+            await closing
+            assert served.started == ["a"]
+        async with worker(home) as served:
+            assert await running.result() == "waited" and await waiting.result() == "ran"
+            assert served.started == ["b"]
+
+
+async def test_what_was_on_its_way_to_an_agent_that_ends_is_kept(home: Path) -> None:
+    async with worker(home) as served:
+        served.drain_s = 10.0
+        first = await offer(served, "a", "held")
+        await served.begun.wait()
+        life = served._running()
+        closing = asyncio.ensure_future(served.aclose())
+        await until(lambda: not life.running)
+        second = await offer(served, "b")
+        await until(lambda: second.words)
+        assert [row.message_id for row in await taken(served, TakenState.ACCEPTED)] == ["b"]
+        served.gate.set()
+        await closing
+        assert (first.words, second.words, served.started) == (["accepted", "waited"], ["accepted"], ["a"])
+
+
 @pytest.mark.parametrize("loop_kind", ["asyncio"])  # uvloop shows nobody its timers
 async def test_a_timer_that_is_not_needed_any_more_holds_nothing(home: Path, loop_kind: str) -> None:
     async with worker(home) as served:

@@ -137,7 +137,7 @@ async def an_hour(home: Path, clocks: Clocks) -> None:
             error = await ended(ticket)
             assert error.reason == "expired" and "did not run" in error.message
         _, box = await me._running().durable.open()
-        assert [row.message_id for row in await box.dead()] == [ticket.message_id for ticket in brief]
+        assert [row.message_id for row in await box.letters.page()] == [ticket.message_id for ticket in brief]
         async with worker(home) as served:
             assert [await ticket.result() for ticket in lasting] == ["ran"] * 6
             assert served.started == [f"m-{i}" for i in range(6)]

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from hermes_peer import CallError, HermesAgent
-from hermes_peer.agent.durable import lane, outbox, store
+from hermes_peer.agent.durable import outbox, store
 from hermes_peer.agent.durable.rows import now_ms
 from hermes_peer.errors import DeadlineExceeded, JournalError, UsageError
 from hermes_peer.journal import operations as op
@@ -25,7 +25,6 @@ from tests.agent.durable.rig import (
     planner,
     quick_retries,
     sent,
-    taken,
     two,
     worker,
 )
@@ -262,84 +261,6 @@ async def test_a_batch_shares_its_commits(home: Path) -> None:
         assert all(b - a < 150 for a, b in zip(before, after, strict=True)), (before, after)
 
 
-# ---------------------------------------------------------------------- dead letters
-@case("HPC-016")
-async def test_a_replay_runs_once_more_with_its_own_id(home: Path) -> None:
-    heard: list[Sent] = []
-    async with two(home) as (me, served):
-        me.on_dead_letter(lambda row: heard.append(row))
-        served.broken = CallError("nope", "broken")
-        ticket = await me.submit("worker", "breaks", {}, ttl=5, message_id="m-3")
-        assert (await ended(ticket)).reason == "nope"
-        _, box = await me._running().durable.open()
-        assert [row.message_id for row in await box.dead()] == ["m-3"] == [row.message_id for row in heard]
-        assert await me.ticket("m-3").state() == "dead"
-        served.broken = None
-        row = await box.replay("m-3", "operator")
-        assert (row.attempts, row.requeued_by) == (0, "operator") and row.expires_ms > now_ms() + 50_000
-        assert await ticket.result() == "repaired"
-        assert served.started == ["m-3", "m-3"] and await box.dead() == []
-        with pytest.raises(UsageError, match="no dead letter"):
-            await box.replay("m-3", "operator")
-
-
-@case("HPC-016")
-async def test_what_had_succeeded_is_answered_from_the_stored_result(home: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("hermes_peer.agent.durable.entry.LATE_S", 0.0)
-    async with planner(home) as me, worker(home) as served:
-        ticket = await me.submit("worker", "held_again", {}, ttl=1, message_id="m-5")
-        await served.begun.wait()
-        _, box = await me._running().durable.open()
-        monkeypatch.setattr(lane.Lane, "_answered", lane_that_hears_nothing)
-        served.gate.set()
-        assert (await ended(ticket)).reason == "expired"
-        monkeypatch.undo()
-        await box.replay("m-5", "operator")
-        assert await ticket.result() == "waited"
-        assert served.started == ["m-5"]
-
-
-async def lane_that_hears_nothing(self: Any, entry: Any, *_: Any) -> None:
-    entry.busy = False
-    entry.next_try = self._loop.time() + 100
-
-
-@case("HPC-016")
-async def test_a_replay_survives_a_restart_of_the_submitter(home: Path, monkeypatch: Any) -> None:
-    async with worker(home) as served:
-        monkeypatch.setattr("hermes_peer.agent.durable.settling.BATCH_S", 100.0)  # the receiver keeps the failure
-        async with planner(home) as me:
-            served.broken = CallError("nope", "broken")
-            await ended(await me.submit("worker", "breaks", {}, message_id="m-4"))
-        assert len(await taken(served)) == 1
-        served.broken = None
-        async with planner(home, listen=False) as me:
-            _, box = await me._running().durable.open()
-            await box.journal.commit(op.Requeue("m-4", now_ms(), "operator", now_ms() + 60_000))
-        async with planner(home) as me:
-            assert await me.ticket("m-4").result() == "repaired"
-
-
-async def test_discarded_letters_are_gone_on_both_sides(home: Path) -> None:
-    async with two(home) as (me, served):
-        served.broken = CallError("nope", "broken")
-        await ended(await me.submit("worker", "breaks", {}, message_id="m"))
-        _, box = await me._running().durable.open()
-        await box.discard("m")
-        assert await sent(me) == []
-        with pytest.raises(UsageError):
-            await box.discard("m")
-
-
-async def test_a_hook_that_fails_spoils_nothing(home: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with two(home) as (me, served):
-        me.on_dead_letter(lambda row: 1 / 0)
-        served.broken = CallError("nope", "broken")
-        assert (await ended(await me.submit("worker", "breaks", {}))).reason == "nope"
-    assert "dead letters failed" in caplog.text
-    caplog.clear()
-
-
 async def test_a_journal_restored_from_a_copy_sends_nothing_by_itself(home: Path) -> None:
     async with planner(home) as me:
         await me.submit("worker", "plain", {}, message_id="m")
@@ -355,7 +276,7 @@ async def test_a_journal_restored_from_a_copy_sends_nothing_by_itself(home: Path
         assert error.reason == "outcome_unknown" and "replay" in error.message
         assert served.started == []
         _, box = await me._running().durable.open()
-        await box.replay("m", "operator")
+        await box.letters.replay("m", "operator")
         assert await me.ticket("m").result() == "ran"
 
 

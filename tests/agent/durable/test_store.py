@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -80,11 +81,20 @@ async def test_an_end_in_the_middle_of_the_opening_leaves_the_slot_free(home: Pa
 
 
 async def test_a_first_submission_at_the_end_is_refused_in_a_sentence(home: Path) -> None:
-    async with planner(home) as me:
-        durable = me._running().durable
-    with pytest.raises(JournalError, match="submit again") as refused:
-        await durable.open()
-    assert refused.value.ran == "no"
+    refused: list[JournalError] = []
+    async with planner(home) as me, worker(home) as ends:
+
+        @ends.lifespan
+        async def late(_: Any) -> AsyncIterator[None]:
+            yield
+            with pytest.raises(JournalError, match="submit again") as caught:
+                await ends.submit("planner", "x", {})
+            refused.append(caught.value)
+
+        await ends.aclose()
+        await ends.__aenter__()
+        assert await me.call("worker", "plain") == "ran"
+    assert refused[0].ran == "no"
 
 
 def test_the_hook_kills_at_the_nth_pass() -> None:

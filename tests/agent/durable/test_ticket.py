@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hermes_peer import CallError
-from hermes_peer.errors import Cancelled, UsageError
+from hermes_peer.errors import Cancelled, JournalError, UsageError
 from hermes_peer.journal.values import SentState
 from tests.agent.durable.rig import crash, empty, ended, left, planner, sent, two, until_error, worker
 from tests.loops import case, until
@@ -137,6 +137,40 @@ async def test_a_cancel_before_it_was_sent(home: Path) -> None:
             assert await (await me.submit("worker", "plain", {}, message_id="b")).result() == "ran"
             assert served.started == ["b"]
         await ticket.cancel()  # harmless
+
+
+async def test_whoever_waits_hears_that_the_agent_is_closed(home: Path) -> None:
+    async def items(ticket: Any) -> list[Any]:
+        return [item async for item in ticket.items()]
+
+    me = planner(home)
+    async with me:
+        ticket = await me.submit("worker", "plain", {})
+        waiting = [asyncio.ensure_future(each) for each in (ticket.result(), ticket.accepted(), items(ticket))]
+        await ticket.state()  # they wait by now
+    for each in waiting:
+        with pytest.raises(JournalError, match="is kept"):
+            await each
+    for ask in (ticket.result, ticket.accepted, ticket.state, ticket.cancel, ticket.forget):
+        with pytest.raises(UsageError, match="not running"):
+            await ask()
+    async with me, worker(home):  # a ticket outlives a run
+        assert await ticket.result() == "ran"
+
+
+async def test_a_cancel_that_cannot_be_stored_is_no_cancel(home: Path) -> None:
+    async with planner(home) as me:
+        ticket = await me.submit("worker", "plain", {})
+        entry = me._running().durable.outbox.entries[ticket.message_id]  # type: ignore[union-attr]
+        me._running().durable.journal.close()  # type: ignore[union-attr]
+        with pytest.raises(JournalError):
+            await ticket.cancel()
+        drop = me._running().durable.outbox.drop  # type: ignore[union-attr]
+        with pytest.raises(JournalError):
+            await drop(entry, Cancelled("cancelled", "not yet"))
+        assert not entry.done.done()
+    async with planner(home) as me, worker(home):
+        assert await me.ticket(ticket.message_id).result() == "ran"
 
 
 async def test_a_cancel_right_behind_the_submission(home: Path) -> None:

@@ -136,7 +136,7 @@ async def test_a_replayed_stream_is_read_from_its_beginning(home: Path) -> None:
         ticket = await me.submit("worker", "breaks.late", {})
         got, _ = await until_error(ticket)
         assert got == [[1, i] for i in range(100)]
-        await me._running().durable.outbox.replay(ticket.message_id, "operator")  # type: ignore[union-attr]
+        await me._running().durable.outbox.letters.replay(ticket.message_id, "operator")  # type: ignore[union-attr]
         assert await read(ticket) == [[2, i] for i in range(100)]
 
 

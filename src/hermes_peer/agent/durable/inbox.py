@@ -205,8 +205,9 @@ class Inbox:
 
     # ------------------------------------------------------------------ places of running handlers
     def _reserve(self) -> bool:
-        """Take a place before the commit, so that a crowd that comes at once does not run at once."""
-        if self._running >= AT_ONCE or self._waiting:
+        """Take a place before the commit, so that a crowd that comes at once does not run at once. An agent that ends
+        gives none: what it begins now may not come to its end, and what has not begun is run at the next start."""
+        if self._running >= AT_ONCE or self._waiting or not self._life.running:
             return False
         self._running += 1
         return True
@@ -222,7 +223,9 @@ class Inbox:
                 self.spawn(self._start_late(following))
 
     async def _start_late(self, work: Work) -> None:
-        """Its turn has come after all."""
+        """Its turn has come after all; at the next start, if the agent ends."""
+        if not self._life.running:
+            return
         method = self.agent.methods.get(work.method_name)
         left = work.deadline - self.time()
         if method is None:

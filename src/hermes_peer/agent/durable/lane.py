@@ -240,7 +240,7 @@ class Lane:
         self._back(call.contact)
         if entry.call is call:
             entry.call = None
-        if future.cancelled() or entry.over or entry.busy or not self._life.running:
+        if future.cancelled() or entry.over or entry.busy:
             return
         if error is None:
             entry.busy = True
@@ -266,7 +266,7 @@ class Lane:
             self._outbox.fail("after-outcome")
             return
         if entry.cancelled and error.retryable:
-            await self._outbox.drop(entry, Cancelled("cancelled", "the submitter cancelled it"))
+            await self._cancelled(entry)
         elif not error.retryable or (call.taken and attempts >= TRIES):
             await self._bury(entry, error, "answered", end.items)
         elif call.taken:
@@ -283,6 +283,15 @@ class Lane:
                 entry.free = True
                 elsewhere = self._other(call.contact)
             self._later(entry, 0.0 if elsewhere else max(AGAIN_S, error.retry_after or 0.0))
+
+    async def _cancelled(self, entry: Entry) -> None:
+        """Its receiver would have had it again, and the submitter will not."""
+        try:
+            await self._outbox.drop(entry, Cancelled("cancelled", "the submitter cancelled it"))
+        except JournalError as error:
+            log.warning("the end of %s could not be stored: %s", entry.id, error)
+            if not self._outbox.stopped(error):
+                self._later(entry, pause(2))
 
     def _other(self, contact: Contact) -> bool:
         """Whether another instance takes calls."""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from hermes_peer.agent.durable.inbox import Inbox
     from hermes_peer.agent.durable.outbox import Outbox
 
+BRIEF = 1000  # characters of an error's message in a list
+
 
 def durable_methods(agent: HermesAgent) -> list[Method]:
     """settle, resume, cancel (for the submitting key only); ticket, dead (for operators of this agent)."""
@@ -65,23 +67,25 @@ def durable_methods(agent: HermesAgent) -> list[Method]:
                 await agent.ticket(message_id).result()
             except CallError:
                 pass  # the state below says what it was
+            except JournalError as error:
+                raise _unavailable(error) from None
             row = await outbox.row(message_id)
         if row is None:
             raise CallError("unknown_ticket", f"this agent never submitted {message_id}", code=2)
         return shown(row, outbox)
 
-    async def dead(action: Literal["list", "show", "replay", "discard"], message_id: str = "") -> Any:
-        """The dead letters of this agent."""
+    async def dead(action: Literal["list", "show", "replay", "discard"], message_id: str = "", after: int = 0) -> Any:
+        """The dead letters of this agent; a list has at most 500, behind the one whose `seq` is `after`."""
         _, outbox = await halves()
         request = CURRENT.get()
         assert request is not None
         try:
             if action == "list":
-                return [shown(row) for row in await outbox.dead()]
+                return [brief(row) for row in await outbox.letters.page(after)]
             if action == "replay":
-                return shown(await outbox.replay(message_id, request.caller))
+                return shown(await outbox.letters.replay(message_id, request.caller))
             if action == "discard":
-                await outbox.discard(message_id)
+                await outbox.letters.discard(message_id)
                 return {"message_id": message_id, "discarded": True}
         except UsageError as error:
             raise CallError("no_dead_letter", str(error), code=Code.ERROR_INVALID_REQUEST) from None
@@ -101,6 +105,15 @@ def durable_methods(agent: HermesAgent) -> list[Method]:
 
 def _unavailable(error: JournalError) -> Unavailable:
     return Unavailable("journal", str(error), retryable=True)
+
+
+def brief(row: Sent) -> dict[str, Any]:
+    """A dead letter as one of many: without its error's details, which may be long."""
+    seen = shown(row) | {"seq": row.seq}
+    error = seen["error"] = dict(seen["error"])
+    error.pop("details", None)
+    error["message"] = error["message"][:BRIEF]
+    return seen
 
 
 def shown(row: Sent, outbox: Outbox | None = None) -> dict[str, Any]:

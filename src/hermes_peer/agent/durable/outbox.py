@@ -19,8 +19,9 @@ from hermes_peer.agent.context import current_trace, new_span, new_trace, parent
 from hermes_peer.agent.durable.ahead import Ahead
 from hermes_peer.agent.durable.entry import Entry
 from hermes_peer.agent.durable.lane import Lane
+from hermes_peer.agent.durable.letters import Letters
 from hermes_peer.agent.durable.retry import LONGEST_S, digest, error_answer, key_id, new_work_id, pause
-from hermes_peer.agent.durable.rows import consumed, items_of, now_ms, ran, why_dead
+from hermes_peer.agent.durable.rows import consumed, items_of, now_ms, why_dead
 from hermes_peer.agent.durable.settling import Settling
 from hermes_peer.errors import CallError, Code, DeadlineExceeded, HermesError, JournalError, OutcomeUnknown, UsageError
 from hermes_peer.journal import operations as op
@@ -56,7 +57,7 @@ class Outbox:
         self.settling = Settling(life, journal)
         self.ahead = Ahead(self)
         self.fail = fail
-        self.watchers: list[Callable[[Sent], Any]] = []  # hear of dead letters
+        self.letters = Letters(self)
         self._lanes: dict[str, Lane] = {}
 
     # ------------------------------------------------------------------ submitting
@@ -187,8 +188,10 @@ class Outbox:
         return entry
 
     async def _run(self, lane: Lane) -> None:
-        await lane.run()
-        self._lanes.pop(lane.target, None)
+        try:
+            await lane.run()
+        finally:
+            self._lanes.pop(lane.target, None)
 
     # ------------------------------------------------------------------ after a restart
     async def recover(self) -> int:
@@ -225,7 +228,7 @@ class Outbox:
         why = why_dead(error, "unknown")
         await asyncio.gather(*(_awaited(self.journal.commit(op.MarkDead(row.message_id, why))) for row in rows))
         for row in rows:
-            self._tell_watchers(msgspec.structs.replace(row, state=SentState.DEAD, why=why))
+            self.letters.tell(msgspec.structs.replace(row, state=SentState.DEAD, why=why))
 
     async def _recover_ended(self) -> None:
         """Receivers that were not told yet that they may forget."""
@@ -266,6 +269,10 @@ class Outbox:
             else:
                 self.forget(entry, error)
             return
+        self._over(entry, operation)
+
+    def _over(self, entry: Entry, operation: op.MarkDone | op.MarkDead) -> None:
+        """Its end is on the disk."""
         if isinstance(operation, op.MarkDone):
             row = msgspec.structs.replace(entry.row, state=SentState.DONE, outcome=operation.outcome)
         else:
@@ -274,7 +281,7 @@ class Outbox:
         self._leave(entry)
         entry.tell(row)
         if row.state is SentState.DEAD:
-            self._tell_watchers(row)
+            self.letters.tell(row)
         self.settling.add(row)
 
     def forget(self, entry: Entry, error: UsageError) -> None:
@@ -294,30 +301,40 @@ class Outbox:
             lane.wake.set()
 
     async def drop(self, entry: Entry, error: CallError) -> None:
-        """End a work from our side, by the submitter's own wish: no dead letter."""
+        """End a work from our side, by the submitter's own wish: no dead letter. Told once it is stored, as nobody
+        else knows of it. Raises JournalError; then it goes on."""
         if entry.call is not None:
             entry.call.give_up(error)
-        await self.finish(entry, op.MarkDone(entry.id, error_answer(error), self.keep_until(entry)))
+        entry.busy = True
+        operation = op.MarkDone(entry.id, error_answer(error), self.keep_until(entry))
+        try:
+            await self.journal.commit(operation)
+        except JournalError:
+            entry.busy = False
+            self.wake_all()
+            raise
+        except UsageError as gone:
+            self.forget(entry, gone)
+        else:
+            self._over(entry, operation)
 
     def stopped(self, error: JournalError) -> bool:
         """Whether the journal is at its end; then every ticket that waits hears it."""
         if not self.journal.gauges().stopped:
             return False
-        for entry in list(self.entries.values()):
+        self.end(error)
+        return True
+
+    def end(self, error: JournalError) -> None:
+        """Nothing is delivered any more: every ticket that waits hears why. What is in the journal stays."""
+        ahead = [entry for lane in self._lanes.values() for entry in lane.entries.values() if not entry.stored]
+        for entry in [*self.entries.values(), *ahead]:
             self._leave(entry)
             entry.fail(error)
-        return True
 
     def keep_until(self, entry: Entry) -> int:
         """Unix ms until which an outcome is kept here: a day, and never less than the ttl."""
         return now_ms() + int(max(RETENTION_S, entry.expires - self.loop.time()) * 1000)
-
-    def _tell_watchers(self, row: Sent) -> None:
-        for watcher in self.watchers:
-            try:
-                watcher(row)
-            except Exception:
-                log.exception("a function that hears of dead letters failed")
 
     def linked(self, contact: Contact) -> None:
         """A line to this peer came up."""
@@ -355,37 +372,10 @@ class Outbox:
             return "accepted"
         return row.state.name.lower()
 
-    async def dead(self) -> list[Sent]:
-        """All dead letters, oldest first."""
-        return await self.journal.find_sent((SentState.DEAD,), limit=10_000)
-
-    async def replay(self, message_id: str, by: str) -> Sent:
-        """Send a dead letter once more: the same id, a fresh ttl, no attempts. Raises UsageError."""
-        old = await self._dead_letter(message_id)
-        ttl = max(60.0, (old.expires_ms - max(old.created_ms, old.requeued_ms)) / 1000)
-        now = max(now_ms(), old.requeued_ms + 1)
-        await self.journal.commit(op.Requeue(message_id, now, by, now + int(ttl * 1000)))
-        row = await self.journal.sent(message_id)
-        assert row is not None
-        # A round above all earlier ones tells the receiver that an operator wants another run of what had failed.
-        envelope = msgspec.structs.replace(_envelope(row.envelope), ttl=ttl, attempt=1, round=now)
+    def enter_again(self, row: Sent, envelope: Envelope, ttl: float, *, blind: bool) -> None:
+        """A dead letter goes out once more; `blind`: whether it ran is not known."""
         entry = self._enter(row, envelope, self.loop.time() + ttl)
-        # Whoever may have done it answers from what it keeps; what is known to have failed may go to anybody.
-        entry.blind = ran(old) == "unknown"
-        entry.free = not entry.blind
-        return row
-
-    async def discard(self, message_id: str) -> None:
-        """Forget a dead letter, here and over there. Raises UsageError."""
-        row = await self._dead_letter(message_id)
-        self.settling.add(row, read=True)
-        await self.journal.commit(op.Discard(message_id))
-
-    async def _dead_letter(self, message_id: str) -> Sent:
-        row = await self.journal.sent(message_id)
-        if row is None or row.state is not SentState.DEAD:
-            raise UsageError(f"there is no dead letter {message_id}: `hermes-peer dead list` shows them")
-        return row
+        entry.blind, entry.free = blind, not blind
 
 
 async def _awaited(pending: Any) -> Any:

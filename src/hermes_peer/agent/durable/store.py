@@ -49,6 +49,7 @@ class Durable:
         self.problem: str | None = None
         self._life = life
         self._opening: asyncio.Task[tuple[Inbox, Outbox]] | None = None
+        self._closed = False
         self._open_at_once = False  # nothing that came earlier still waits for the opening
         self._fail = failpoint()
 
@@ -58,6 +59,8 @@ class Durable:
 
     async def open(self) -> tuple[Inbox, Outbox]:
         """The two halves. Raises JournalError; the agent goes on with volatile work, and the next one tries again."""
+        if self._closed:
+            raise _was_closed()
         if self._opening is None:
             if not self._life.running:
                 raise _ending()
@@ -81,7 +84,6 @@ class Durable:
             log.warning("%s", journal.notice)
         self.inbox = Inbox(life, journal, self._fail)
         self.outbox = Outbox(life, journal, self._fail)
-        self.outbox.watchers = life.agent.dead_watchers
         sent = await self.outbox.recover()  # first: a handler that begins may hold the writer with its transaction
         # A command line that only delivers in an agent's place has none of its methods: what that took stays as it is.
         taken = await recover(self.inbox) if life.agent.takes_work else 0
@@ -132,6 +134,9 @@ class Durable:
             await asyncio.gather(self._opening, return_exceptions=True)
         if self.journal is not None:
             await self._life.loop.run_in_executor(None, self.journal.close)
+        self._closed = True
+        if self.outbox is not None:
+            self.outbox.end(_was_closed())
 
     def take(
         self, contact: Contact, session: Session, stream: Stream, envelope: Envelope, method: Method, payload: bytes
@@ -195,6 +200,10 @@ class Durable:
 
 def _ending() -> JournalError:
     return JournalError("This agent ends, and its journal is not open: submit again once it runs.", ran="no")
+
+
+def _was_closed() -> JournalError:
+    return JournalError("This agent was closed. Its durable work is kept: agent.ticket(ID) has it once it runs again.")
 
 
 class StreamReader(Reader):

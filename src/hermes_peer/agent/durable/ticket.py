@@ -16,8 +16,8 @@ from hermes_peer.journal.operations import MarkConsumed
 from hermes_peer.journal.values import Sent, SentState
 
 if TYPE_CHECKING:
+    from hermes_peer.agent.agent import HermesAgent
     from hermes_peer.agent.durable.outbox import Outbox
-    from hermes_peer.agent.life import Life
 
 MARK_EACH = 64  # items between two notes of the consumer's offset
 AGAIN_S = 0.2
@@ -25,14 +25,15 @@ ENDED = (SentState.DONE, SentState.DEAD)
 
 
 class Ticket:
-    """`message_id` names the work for good. Raises, from any method, UsageError if this agent never submitted it."""
+    """`message_id` names the work for good; it outlives a run of its agent. Raises, from any method, UsageError if the
+    agent never submitted it or does not run, JournalError if it is closed meanwhile: the work is kept, and goes on."""
 
-    def __init__(self, life: Life, message_id: str) -> None:
+    def __init__(self, agent: HermesAgent, message_id: str) -> None:
         self.message_id = message_id
-        self._life = life
+        self._agent = agent
 
     async def _open(self) -> Outbox:
-        return (await self._life.durable.open())[1]
+        return (await self._agent._running().durable.open())[1]
 
     async def state(self) -> str:
         """ "waiting", "accepted", "done" or "dead"."""
@@ -76,7 +77,7 @@ class Ticket:
                 outcome_of(row)
                 return
             try:
-                stream = self._life.agent.stream(
+                stream = self._agent.stream(
                     row.peer.hex(), "hermes.resume", {"message_id": self.message_id, "offset": at}
                 )
                 async with stream:
@@ -107,7 +108,7 @@ class Ticket:
 
     def _retried(self) -> bool:
         """A dead letter that was sent once more."""
-        opened = self._life.durable.outbox
+        opened = self._agent._running().durable.outbox
         return opened is not None and self.message_id in opened.entries
 
     async def _moment(self) -> None:
@@ -121,7 +122,8 @@ class Ticket:
     async def cancel(self) -> None:
         """Give it up: nothing of it is sent any more, the receiver ends it, and its outcome is the error "cancelled".
 
-        Raises LinkError, DeadlineExceeded if whoever has it cannot be told now.
+        Raises LinkError, DeadlineExceeded if whoever has it cannot be told now, JournalError if it could not be noted:
+        then it goes on.
         """
         outbox = await self._open()
         entry = await self._entry()
@@ -133,7 +135,7 @@ class Ticket:
             if not (sent or entry.busy) or (entry.call is None and not entry.row.peer):
                 await outbox.drop(entry, Cancelled("cancelled", "cancelled before it was sent"))
                 return
-            told = await self._life.agent.call(entry.row.peer.hex(), "hermes.cancel", {"message_id": self.message_id})
+            told = await self._agent.call(entry.row.peer.hex(), "hermes.cancel", {"message_id": self.message_id})
             if told:
                 return
             if entry.call is None and not entry.busy:
