@@ -55,8 +55,9 @@ soak: $(READY) ## the long forms: every byte offset, 20 s stops, all planted bug
 	@HERMES_FAULT_FULL=1 HERMES_PEER_SIM=all HERMES_CUTS=400 HERMES_TEST_SOAK=1 \
 		$(BIN)/python -m pytest tests/fault tests/testing tests/journal tests/doors $(ARGS)
 
-crash: $(READY) ## real processes killed with SIGKILL, 200 times at random and at every failpoint
+crash: $(READY) ## real processes killed with SIGKILL, 200 times at random and at every failpoint; then 200 orderly ends
 	@$(BIN)/python -m tests.fault.crash $(ARGS)
+	@$(BIN)/python -m tests.fault.crash --orderly $(ARGS)
 
 docs: $(READY) ## the generated tables of the spec
 	@$(BIN)/python -m tools.spec_tables

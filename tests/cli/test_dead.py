@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+import pytest
+
+from hermes_peer import CallError, HermesAgent
+from hermes_peer.agent.durable import letters
+from hermes_peer.cli import dead, submitters
 from tests.cli.conftest import Inside, Place, until
 from tests.cli.works import planner, submit, submitted_by_a_planner_that_died, worker
 
@@ -99,3 +105,29 @@ def test_one_that_cannot_be_asked_is_told_and_the_others_are_shown(quick: Inside
         done = quick.hp("dead", "list", code=3)
         assert "mine" in done.stdout and "\na" not in done.stdout
         assert done.stderr.count("\n") == 1 and "planner/1 runs in another process" in done.stderr
+
+
+async def test_many_and_long_ones_are_listed_wherever_they_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(letters, "PAGE", 2)
+    worker, planner, me = (HermesAgent(name, home=tmp_path / "home", slot=1) for name in ("worker", "planner", "cli"))
+
+    @worker.method("fail")
+    async def fail() -> None:
+        raise CallError("no_paper", "out of paper", details={"dump": "x" * 100_000})
+
+    async def listed(name: str, where: submitters.Where) -> list[str]:
+        (who,) = submitters.submitters(me, name)
+        assert who.where is where
+        views = await dead._letters(me, who)
+        assert all("details" not in view["error"] for view in views)
+        return [view["message_id"] for view in views]
+
+    async with worker, me:
+        async with planner:
+            for agent in (planner, me):
+                for n in range(5):
+                    with pytest.raises(CallError):
+                        await (await agent.submit("worker", "fail", {}, message_id=f"{agent.name}-{n}")).result()
+            assert await listed("planner", submitters.Where.RUNNING) == [f"planner-{n}" for n in range(5)]
+        assert await listed("planner", submitters.Where.RESTING) == [f"planner-{n}" for n in range(5)]
+        assert await listed("cli", submitters.Where.HERE) == [f"cli-{n}" for n in range(5)]

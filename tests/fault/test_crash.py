@@ -27,6 +27,12 @@ def test_random_kills(tmp_path: Path) -> None:
     show(f"{run.figures}")
 
 
+def test_orderly_ends(tmp_path: Path) -> None:
+    run = asyncio.run(random_kills(tmp_path, 8, 120, 3, 100, SEED, orderly=True))
+    assert run.kills == 8 and run.figures["outcomes"] == 123
+    show(f"seed {SEED}: recovery median {statistics.median(run.recoveries):.0f} ms, max {max(run.recoveries):.0f} ms")
+
+
 @pytest.mark.parametrize(
     ("side", "point"), [(s, p) for s, points in POINTS.items() for p in points] if FULL else SHORT, ids=str
 )

@@ -24,6 +24,7 @@ def main() -> int:
     parser.add_argument("--items", type=int, default=400, help="of each stream")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--sweep", default="1,4", help="passes at which each failpoint is tried; empty: none")
+    parser.add_argument("--orderly", action="store_true", help="SIGTERM instead of SIGKILL; no sweep")
     parser.add_argument("--keep", action="store_true", help="keep the folder")
     options = parser.parse_args()
     print(f"seed {options.seed}: {options.kills} kills, {options.calls} calls, {options.streams} streams", flush=True)
@@ -32,7 +33,7 @@ def main() -> int:
         began = time.monotonic()
         if options.kills:
             asyncio.run(_random(folder, options))
-        passes = [int(n) for n in options.sweep.split(",") if n]
+        passes = [] if options.orderly else [int(n) for n in options.sweep.split(",") if n]
         if passes:
             print(f"failpoints: {asyncio.run(_sweep(folder, passes))}", flush=True)
         print(f"all of it held, {time.monotonic() - began:.0f} s")
@@ -51,9 +52,11 @@ def main() -> int:
 async def _random(folder: Path, options: argparse.Namespace) -> None:
     where = folder / "random"
     where.mkdir()
-    run = await random_kills(where, options.kills, options.calls, options.streams, options.items, options.seed)
+    size = options.kills, options.calls, options.streams, options.items
+    run = await random_kills(where, *size, options.seed, options.orderly)
+    what = "orderly ends" if options.orderly else "kills"
     print(
-        f"{run.kills} kills, recovery median {statistics.median(run.recoveries):.0f} ms, "
+        f"{run.kills} {what}, recovery median {statistics.median(run.recoveries):.0f} ms, "
         f"max {max(run.recoveries):.0f} ms; {run.figures}",
         flush=True,
     )

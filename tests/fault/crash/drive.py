@@ -122,14 +122,19 @@ class Run:
         for side in SIDES:
             await self.start(side, (failpoints or {}).get(side, ""))
 
-    async def kill(self, side: str, share: float) -> None:
-        """SIGKILL, restart at once, and note how long it takes until work is done again; there is some more now."""
+    async def kill(self, side: str, share: float, orderly: bool = False) -> None:
+        """SIGKILL (or SIGTERM), restart at once, and note how long it takes until work is done again; there is some
+        more now."""
+        if orderly:
+            await self.until(lambda: side in self.readies, f"the {side}")
         began = time.monotonic()
         child = self.children[side]
         with contextlib.suppress(ProcessLookupError):
-            child.send_signal(signal.SIGKILL)
-        await child.wait()
-        assert child.returncode == -signal.SIGKILL, f"the {side} ended by itself: {self.errors()}"
+            child.send_signal(signal.SIGTERM if orderly else signal.SIGKILL)
+        async with asyncio.timeout(PATIENCE_S):
+            await child.wait()
+        wanted = 0 if orderly else -signal.SIGKILL
+        assert child.returncode == wanted, f"the {side} ended by itself: {self.errors()}"
         self.kills += 1
         self.share(share)
         await self.start(side)
@@ -174,17 +179,21 @@ class Run:
         shutil.rmtree(self._sockets, ignore_errors=True)
 
 
-async def random_kills(folder: Path, kills: int, calls: int, streams: int, items: int, seed: int) -> Run:
-    """Kill either side at random moments while the load goes on."""
+async def random_kills(
+    folder: Path, kills: int, calls: int, streams: int, items: int, seed: int, orderly: bool = False
+) -> Run:
+    """Kill either side at random moments while the load goes on. `orderly`: ask them to end instead; then the outcome
+    of no work is unknown."""
     dice = random.Random(seed)
     run = Run(folder, calls, streams, items)
     try:
         await run.both()
         for number in range(kills):
             run.share((number + 0.5) / kills)
-            await asyncio.sleep(dice.uniform(0.0, 0.15))
-            await run.kill(dice.choice(SIDES), (number + 1) / kills)
+            await asyncio.sleep(dice.uniform(0.0, 0.03 if orderly else 0.15))  # so that an orderly end meets some work
+            await run.kill(dice.choice(SIDES), (number + 1) / kills, orderly)
         run.figures = await run.finish()
+        assert not (orderly and run.figures["unknown"]), f"{run.figures['unknown']} outcomes are unknown"
     finally:
         await run.close()
     return run

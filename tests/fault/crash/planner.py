@@ -2,7 +2,7 @@
 
 Submits calls and streams up to the share that the file `share` allows, and writes each outcome and each item down;
 after a restart it goes on. Beside that it makes lone calls, one at a time, under ids that are not its own: some of them
-are sent while they are stored. Ends when its stdin does.
+are sent while they are stored. Ends when its stdin does, or at SIGTERM.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 from hermes_peer import CallError, HermesAgent
 from hermes_peer.agent.durable.ahead import Ahead
 from hermes_peer.errors import OutcomeUnknown
+from tests.fault.crash import ends
 from tests.fault.crash.plan import ITEM, call_id, method_of, stream_id, stream_method
 
 logging.basicConfig(level="ERROR")
@@ -152,4 +153,4 @@ if __name__ == "__main__":
     async def main() -> None:
         await Planner(Path(sys.argv[1]), *map(int, sys.argv[2:5])).run()
 
-    asyncio.run(main())
+    ends.run(main)

@@ -1,4 +1,4 @@
-"""`python -m tests.fault.crash.worker HOME`: the called agent. Ends when its stdin does."""
+"""`python -m tests.fault.crash.worker HOME`: the called agent. Ends when its stdin does, or at SIGTERM."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from hermes_peer import Final, HermesAgent, Request
+from tests.fault.crash import ends
 from tests.fault.crash.plan import item
 
 logging.basicConfig(level="WARNING")
@@ -66,4 +67,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    ends.run(main)
