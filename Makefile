@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
+# Tests start hundreds of processes: each would compile all of the source anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup demo test check fmt bench sim crash soak docs lock clean
 .DEFAULT_GOAL := help
 
@@ -24,7 +27,7 @@ demo: $(READY) ## the main job: an audit over a line that keeps breaking, then b
 	@$(BIN)/hermes-peer demo $(ARGS)
 
 test: $(READY) ## all tests
-	@$(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -n 4 --dist worksteal $(ARGS)
 
 check: $(READY) ## style, types, floors, house rules
 	@$(BIN)/ruff check .
