@@ -303,8 +303,10 @@ class Life:
             await asyncio.sleep(pause)
 
     async def _every(self, period: float, function: Any) -> None:
-        while self.running:
+        while True:
             await asyncio.sleep(period)
+            if not self.running:
+                return
             try:
                 if shape_of(function) is Shape.THREAD:  # it may block
                     result = await self.loop.run_in_executor(self.agent.threads, function)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_peer.access.slot import guest, guest_in, holder_of
 from hermes_peer.cli import failures, out
-from hermes_peer.cli.visit import PATIENCE_S
+from hermes_peer.cli.visit import IN_USE, PATIENCE_S
 from hermes_peer.errors import CallError, HermesError, LinkError, PermissionDenied, UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from hermes_peer.agent.durable.ticket import Ticket
 
 View = dict[str, Any]
-IN_USE = "in_use"  # the reason of a LinkError: another command has the slot
 ASK_S = 5.0  # for the answer of a running submitter
 HAND_OVER_S = 5.0  # for reaching the other agent and its word that it has the work
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Work = Callable[["HermesAgent"], Awaitable[int | None]]
 PATIENCE_S = 3.0  # with another command that has the slot
+IN_USE = "in_use"  # the reason of a LinkError: it has it for longer
 LOOK_S = 0.1
 
 
@@ -108,7 +109,7 @@ async def _entered(home: Path | None, names: Sequence[str]) -> HermesAgent:
                     f"{said} was submitted from cli/{number}, which another command of yours uses (process "
                     f"{holder_of(folder / str(number))}), and must go from there to be the same work; wait for its "
                     "end, or end it",
-                    reason="in_use",
+                    reason=IN_USE,
                 ) from None
             await asyncio.sleep(LOOK_S)
             continue

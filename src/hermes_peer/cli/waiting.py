@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from hermes_peer.access.slot import SlotTaken
 from hermes_peer.cli import failures, out
 from hermes_peer.cli.submit import settled
-from hermes_peer.cli.submitters import IN_USE, Submitter, View, Where, find, hand_over, in_place_of, own_view
+from hermes_peer.cli.submitters import Submitter, View, Where, find, hand_over, in_place_of, own_view
+from hermes_peer.cli.visit import IN_USE
 from hermes_peer.errors import CallError, LinkError, SessionLost, Unavailable, error_body
 
 if TYPE_CHECKING:

@@ -173,6 +173,20 @@ async def test_a_cancel_that_cannot_be_stored_is_no_cancel(home: Path) -> None:
         assert await me.ticket(ticket.message_id).result() == "ran"
 
 
+async def test_a_cancel_is_carried_through_without_whoever_asked(home: Path) -> None:
+    async with planner(home) as me:
+        ticket = await me.submit("worker", "plain", {})
+        entry = me._running().durable.outbox.entries[ticket.message_id]  # type: ignore[union-attr]
+        asked = asyncio.ensure_future(ticket.cancel())
+        while not entry.busy:
+            await asyncio.sleep(0)
+        asked.cancel()
+        async with asyncio.timeout(10):
+            with pytest.raises(Cancelled):
+                await ticket.result()
+        assert await ticket.state() == "done"
+
+
 async def test_a_cancel_right_behind_the_submission(home: Path) -> None:
     async with two(home) as (me, _served):
         await (await me.submit("worker", "plain", {})).result()

@@ -302,11 +302,14 @@ class Outbox:
 
     async def drop(self, entry: Entry, error: CallError) -> None:
         """End a work from our side, by the submitter's own wish: no dead letter. Told once it is stored, as nobody
-        else knows of it. Raises JournalError; then it goes on."""
+        else knows of it; carried through if whoever asked goes away. Raises JournalError; then it goes on."""
         if entry.call is not None:
             entry.call.give_up(error)
         entry.busy = True
-        operation = op.MarkDone(entry.id, error_answer(error), self.keep_until(entry))
+        done = op.MarkDone(entry.id, error_answer(error), self.keep_until(entry))
+        await asyncio.shield(self.life.spawn(self._drop(entry, done)))
+
+    async def _drop(self, entry: Entry, operation: op.MarkDone) -> None:
         try:
             await self.journal.commit(operation)
         except JournalError:
@@ -327,8 +330,7 @@ class Outbox:
 
     def end(self, error: JournalError) -> None:
         """Nothing is delivered any more: every ticket that waits hears why. What is in the journal stays."""
-        ahead = [entry for lane in self._lanes.values() for entry in lane.entries.values() if not entry.stored]
-        for entry in [*self.entries.values(), *ahead]:
+        for entry in list(self.entries.values()):
             self._leave(entry)
             entry.fail(error)
 
